@@ -1,0 +1,452 @@
+//! The journal: runs, their deltas, and the fence on the run's row.
+//!
+//! Invariant: every change of a run is decided on its *locked* row; whoever is not the owner under its epoch appends nothing.
+
+use super::{
+    clock::Wall,
+    error::Result,
+    ids::{Digest, Epoch, Incarnation, Mark, RunId, Seq},
+    record::{Sealed, StepName},
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunState {
+    /// Free to be claimed once its due time has come. An evicted run is ready with a later due time.
+    Ready,
+    /// Owned by an incarnation under an epoch.
+    Running,
+    /// Waiting for a person.
+    Held,
+    /// Ended with a value.
+    Succeeded,
+    /// Ended with a failure.
+    Failed,
+    /// Ended by a cancel.
+    Cancelled,
+    /// Set aside because it kept killing its process or made no progress.
+    Quarantined,
+}
+
+impl RunState {
+    /// All states, in the order of their stored numbers.
+    pub const ALL: [RunState; 7] = [
+        RunState::Ready,
+        RunState::Running,
+        RunState::Held,
+        RunState::Succeeded,
+        RunState::Failed,
+        RunState::Cancelled,
+        RunState::Quarantined,
+    ];
+    /// Has it ended? An ended run never changes by itself.
+    pub fn ended(self) -> bool {
+        match self {
+            RunState::Ready | RunState::Running | RunState::Held => false,
+            RunState::Succeeded | RunState::Failed | RunState::Cancelled | RunState::Quarantined => true,
+        }
+    }
+    /// Stored number.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+    /// From its stored number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// A task's name and a version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskVersion {
+    /// Name of the task.
+    pub task: String,
+    /// Version.
+    pub version: u32,
+}
+
+/// A run to be submitted.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    /// Its id, made by the submitter.
+    pub id: RunId,
+    /// The caller's key: at most one run per key, at any time.
+    pub key: Option<String>,
+    /// Digest of the canonical input, compared when the key exists.
+    pub digest: Digest,
+    /// The task, and the version that submitted it.
+    pub task: TaskVersion,
+    /// Tags, sorted, without doubles.
+    pub tags: Vec<String>,
+    /// Not to be claimed before.
+    pub due: Wall,
+    /// The sealed [`Input`](super::record::Input).
+    pub input: Sealed,
+}
+
+/// Answer to a submit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// The run is new and synced.
+    Created,
+    /// The key names this run already; nothing was written. Also the answer when the same id is offered again.
+    Existing {
+        /// The run of that key.
+        id: RunId,
+        /// Is its task and input digest the one offered?
+        same: bool,
+    },
+}
+
+/// What a worker asks for.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who asks. Its node row must be active.
+    pub incarnation: Incarnation,
+    /// The tasks it can execute, each up to a version.
+    pub tasks: Vec<TaskVersion>,
+    /// At most so many runs.
+    pub limit: usize,
+    /// `false`: runs with fewer than [`DEATHS_ALONE`](super::limits::DEATHS_ALONE) deaths. `true`: only the others.
+    pub alone: bool,
+    /// By the store's clock on SQLite and memory; ignored by servers with a clock of their own.
+    pub now: Wall,
+}
+
+/// A claimed run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The run.
+    pub run: RunId,
+    /// The new epoch.
+    pub epoch: Epoch,
+    /// Its tail at the claim.
+    pub tail: Seq,
+    /// The mark of that tail.
+    pub mark: Mark,
+    /// Its task and the version that submitted it.
+    pub task: TaskVersion,
+    /// Claims since the last recorded step result, this one included.
+    pub attempts: u32,
+    /// Deaths of its process while it was being polled, since the last recorded step result.
+    pub deaths: u32,
+    /// A cancel is asked for.
+    pub cancel: bool,
+    /// Its wake counter.
+    pub wake: u64,
+}
+
+/// A row of deltas, as offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Seq of its first delta.
+    pub from: Seq,
+    /// Seq of its last delta.
+    pub to: Seq,
+    /// Encoded [`Deltas`](super::record::Deltas).
+    pub body: Bytes,
+    /// [`row_crc`](super::record::row_crc) of it: the run's mark once it is applied.
+    pub mark: Mark,
+    /// Is it an intent? Such a row is refused once a cancel is asked for.
+    pub intent: bool,
+}
+
+/// What becomes of the run after its rows, in the same statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Then {
+    /// Ready again at `due`, unless woken (or cancelled) since `wake` was read. Gives the attempt back.
+    Evict {
+        /// When it is due.
+        due: Wall,
+        /// Wake counter as read before the last look at what it waits for.
+        wake: u64,
+        /// Why it waits, for people.
+        reason: String,
+    },
+    /// Ready now, for whoever claims it. Gives the attempt back.
+    Release,
+    /// Held for a person, unless a cancel is asked for, or woken since `wake` was read.
+    Hold {
+        /// Why, for people.
+        reason: String,
+        /// Wake counter as read before the last look at the verdicts.
+        wake: u64,
+    },
+    /// Ended, with this state and sealed [`Outcome`](super::record::Outcome).
+    Finish {
+        /// An ended state.
+        state: RunState,
+        /// The outcome.
+        outcome: Sealed,
+        /// When, by the engine's wall clock.
+        at: Wall,
+    },
+}
+
+/// One run's part of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// The run.
+    pub run: RunId,
+    /// The holder's epoch.
+    pub epoch: Epoch,
+    /// First seq of the run in this batch (tail + 1 if it has no rows): the stored tail must be one less.
+    pub head: Seq,
+    /// At most two: what precedes an intent, and the intent. Contiguous from `head`.
+    pub rows: Vec<Row>,
+    /// Do the rows hold a step's result? Then claims and deaths are counted anew.
+    pub progress: bool,
+    /// What becomes of the run, if every row was applied.
+    pub then: Option<Then>,
+}
+
+/// What a committer sends as one statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// The owner.
+    pub incarnation: Incarnation,
+    /// Acknowledge only what survives a crash of the store. Otherwise the acknowledgement survives the process only.
+    pub synced: bool,
+    /// At most one per run.
+    pub offers: Vec<Offer>,
+}
+
+/// Answer to one offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Someone else has locked the run's row; offer it again.
+    Busy,
+    /// The row was locked and looked at.
+    Seen(Seen),
+}
+
+/// What the locked row said, after this batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Rows applied by this call, counted from the first.
+    pub rows: usize,
+    /// Was `then` applied by this call?
+    pub then: bool,
+    /// Does the row name this owner and epoch, and run? (Read before `then`.)
+    pub mine: bool,
+    /// State of the run, after `then`.
+    pub state: RunState,
+    /// Tail, after the rows.
+    pub tail: Seq,
+    /// Mark of that tail.
+    pub mark: Mark,
+    /// A cancel is asked for.
+    pub cancel: bool,
+    /// Wake counter.
+    pub wake: u64,
+}
+
+/// What [`decide`] looks at: the fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRow {
+    /// The owner, if any.
+    pub owner: Option<Incarnation>,
+    /// Number of owners so far.
+    pub epoch: Epoch,
+    /// Where it is.
+    pub state: RunState,
+    /// Last seq stored.
+    pub tail: Seq,
+    /// Mark of the tail.
+    pub mark: Mark,
+    /// A cancel is asked for.
+    pub cancel: bool,
+    /// Grows whenever something may concern a waiting run.
+    pub wake: u64,
+}
+
+/// The rule of `append`, on a locked row. Tiers that decide in the process call this; tiers that decide in SQL say the same there.
+///
+/// `None` is a run that does not exist: to its holder that is a lost fence.
+pub fn decide(row: Option<&RunRow>, offer: &Offer, incarnation: Incarnation) -> Seen {
+    let Some(row) = row else {
+        let state = RunState::Ready;
+        return Seen { rows: 0, then: false, mine: false, state, tail: 0, mark: 0, cancel: false, wake: 0 };
+    };
+    let mine = row.owner == Some(incarnation) && row.epoch == offer.epoch && row.state == RunState::Running;
+    let chained = mine && row.tail == offer.head.wrapping_sub(1);
+    let rows = if chained { offer.rows.iter().take_while(|row_offered| !(row_offered.intent && row.cancel)).count() } else { 0 };
+    let last = offer.rows[..rows].last();
+    let complete = rows == offer.rows.len();
+    let (then, state) = match &offer.then {
+        None => (false, row.state),
+        Some(Then::Evict { wake, .. }) if chained && complete && *wake == row.wake && !row.cancel => (true, RunState::Ready),
+        Some(Then::Release) if chained && complete => (true, RunState::Ready),
+        Some(Then::Finish { state, .. }) if chained && complete => (true, *state),
+        // A hold without rows asks only for the fence: it is how a run whose recording cannot be trusted is set aside.
+        Some(Then::Hold { wake, .. })
+            if mine && complete && (chained || offer.rows.is_empty()) && *wake == row.wake && !row.cancel =>
+        {
+            (true, RunState::Held)
+        }
+        Some(_) => (false, row.state),
+    };
+    Seen {
+        rows,
+        then,
+        mine,
+        state,
+        tail: last.map_or(row.tail, |row| row.to),
+        mark: last.map_or(row.mark, |row| row.mark),
+        cancel: row.cancel,
+        wake: row.wake,
+    }
+}
+
+/// A row of deltas, as stored. Not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRow {
+    /// Epoch under which it was appended.
+    pub epoch: Epoch,
+    /// First seq.
+    pub from: Seq,
+    /// Last seq.
+    pub to: Seq,
+    /// Encoded deltas.
+    pub body: Bytes,
+    /// Stored checksum.
+    pub crc: Mark,
+}
+
+/// A verdict, as stored. Not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredVerdict {
+    /// Seq of the intent it speaks of.
+    pub intent: Seq,
+    /// The sealed [`Fate`](super::record::Fate).
+    pub fate: Sealed,
+}
+
+/// What the store holds for a run, read under one snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The sealed input.
+    pub input: Sealed,
+    /// Rows in seq order.
+    pub rows: Vec<StoredRow>,
+    /// Verdicts on intents.
+    pub verdicts: Vec<StoredVerdict>,
+    /// Tail of the run's row in that snapshot.
+    pub tail: Seq,
+    /// Mark of it.
+    pub mark: Mark,
+}
+
+/// Answer to a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// The recording, under the grant's owner and epoch.
+    Recording(Recording),
+    /// The run's row no longer names this owner and epoch, whatever its rows look like.
+    Fenced,
+}
+
+/// Who states a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The holder of the intent, after it lost the run: the late result of its own call.
+    Settle,
+    /// A person.
+    Person,
+}
+
+/// A verdict to be stored.
+#[derive(Clone, Debug)]
+pub struct NewVerdict {
+    /// The run.
+    pub run: RunId,
+    /// The step, for people.
+    pub step: StepName,
+    /// Seq of its intent, which the caller found unresolved and not armed again below `tail`.
+    pub intent: Seq,
+    /// The tail of the recording that the caller looked at.
+    pub tail: Seq,
+    /// Who says so.
+    pub origin: Origin,
+    /// The sealed [`Fate`](super::record::Fate).
+    pub fate: Sealed,
+    /// When, by the engine's wall clock.
+    pub at: Wall,
+}
+
+/// Answer to a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerdictAnswer {
+    /// Stored and synced; the run was woken (a held run is ready again).
+    Accepted,
+    /// The run has gone on since the caller looked: look again.
+    Moved,
+    /// There is a verdict on this intent already. It stays.
+    Exists,
+    /// The run has ended.
+    Ended,
+    /// No such run.
+    NotFound,
+}
+
+/// Answer to a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It was not running, and has ended now.
+    Done,
+    /// It is running: its holder will see it.
+    Asked,
+    /// It had ended before, like this.
+    Ended(RunState),
+    /// No such run.
+    NotFound,
+}
+
+/// A run of mine that somebody wants something from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attention {
+    /// The run.
+    pub run: RunId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// A cancel is asked for.
+    pub cancel: bool,
+    /// Its wake counter.
+    pub wake: u64,
+}
+
+/// The journal of one installation.
+///
+/// Every call either applies whole or not at all. A call whose future is dropped may still apply: callers keep store
+/// calls on tasks that always finish. Except for a relaxed [`append`](Journal::append), whatever is acknowledged is synced.
+#[async_trait]
+pub trait Journal: Send + Sync + 'static {
+    /// Inserts runs, one answer each in order. Two runs of one key within the call: the second finds the first.
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>>;
+
+    /// Takes ready runs that are due, and running ones whose owner is failed, has left or is unknown: owner and epoch are set,
+    /// the claim is counted. Oldest due time first. An incarnation that is not active gets nothing.
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>>;
+
+    /// Reads recordings of granted runs, each under one snapshot begun after its claim committed. One answer per grant.
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>>;
+
+    /// The committer's statement; see [`decide`] for its rule. One answer per offer, in order. A synced batch always writes
+    /// each locked row, so that everything appended to it before is synced with it.
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>>;
+
+    /// Asks for the end of a run. One that is not running ends at once with `outcome`.
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled>;
+
+    /// Stores a verdict on an intent in doubt and wakes the run.
+    async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer>;
+
+    /// Running runs of `incarnation` with a cancel asked for, or woken since they were claimed.
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>>;
+
+    /// Removes up to `limit` runs that ended before `before`, each with everything it has, and node rows that no run names.
+    /// Returns how many runs it removed.
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize>;
+}
