@@ -305,6 +305,7 @@ pub struct Fate {
 
 /// The fates that a verdict may state.
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[allow(clippy::large_enum_variant, reason = "a verdict is rare and short-lived; a box would only complicate its callers")]
 pub enum Happened {
     /// It happened, with this outcome.
     #[prost(message, tag = "1")]

@@ -1,0 +1,313 @@
+//! The journal of the memory tier.
+//!
+//! Invariant: `append` decides by [`decide`] alone, so this tier cannot have a fence of its own.
+
+use super::{
+    Memory,
+    state::{Hot, Run, State},
+    strict,
+};
+use crate::contract::{
+    Answer, Attention, Batch, Cancelled, Claim, Grant, Incarnation, Journal, NewRun, NewVerdict, NodeState, Offer, Recording,
+    Restored, Result, RunId, RunRow, RunState, Sealed, Seen, StoredRow, StoredVerdict, Submitted, Then, VerdictAnswer, Wall,
+    decide, limits,
+};
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+
+#[async_trait]
+impl Journal for Memory {
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
+        if self.strict {
+            strict::runs(&runs)?;
+        }
+        let now = self.clock.wall();
+        Ok(self.with(|state| runs.into_iter().map(|run| state.submit(run, now)).collect()))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
+        Ok(self.with(|state| state.claim(&claim)))
+    }
+
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>> {
+        Ok(self.with(|state| grants.iter().map(|grant| state.restore(incarnation, grant)).collect()))
+    }
+
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
+        if self.strict {
+            strict::batch(&batch)?;
+        }
+        Ok(self.with(|state| state.append(batch)))
+    }
+
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
+        Ok(self.with(|state| state.cancel(run, outcome, at)))
+    }
+
+    async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer> {
+        Ok(self.with(|state| state.verdict(verdict)))
+    }
+
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
+        Ok(self.with(|state| state.attend(incarnation)))
+    }
+
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
+        Ok(self.with(|state| state.sweep(before, limit)))
+    }
+}
+
+/// What the fence of a run looks like before its first claim.
+const UNCLAIMED: RunRow = RunRow { owner: None, epoch: 0, state: RunState::Ready, tail: 0, mark: 0, cancel: false, wake: 0 };
+
+impl State {
+    fn submit(&mut self, new: NewRun, now: Wall) -> Submitted {
+        let of_key = new.key.as_deref().and_then(|key| self.of_key(key));
+        let known = of_key.or_else(|| self.run(new.id).map(|_| new.id));
+        if let Some((id, run)) = known.and_then(|id| Some((id, self.run(id)?))) {
+            // By name: a newer version of the task asks for the same run.
+            return Submitted::Existing { id, same: run.task.task == new.task.task && run.digest == new.digest };
+        }
+        let hot = Hot { fence: UNCLAIMED, seen: 0, attempts: 0, deaths: 0, due: new.due, reason: String::new(), ended: None };
+        let run = Run {
+            key: new.key,
+            digest: new.digest,
+            task: new.task,
+            tags: new.tags,
+            submitted: now,
+            input: new.input,
+            rows: Vec::new(),
+            verdicts: BTreeMap::new(),
+            hot,
+        };
+        self.insert(new.id, run);
+        self.sync();
+        self.stirred = true;
+        Submitted::Created
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Vec<Grant> {
+        if !self.is_active(claim.incarnation) {
+            return Vec::new();
+        }
+        let wanted = |id: RunId| {
+            self.run(id).is_some_and(|run| {
+                (run.hot.deaths >= limits::DEATHS_ALONE) == claim.alone
+                    && claim.tasks.iter().any(|asked| asked.task == run.task.task && run.task.version <= asked.version)
+            })
+        };
+        let ready = self.due(claim.now).filter(|(_, id)| wanted(*id)).take(claim.limit);
+        let orphans = self.orphans().filter(|id| wanted(*id)).filter_map(|id| Some((self.run(id)?.hot.due, id)));
+        let mut chosen: Vec<_> = ready.chain(orphans).collect();
+        chosen.sort_unstable();
+        chosen.truncate(claim.limit);
+        let grants: Vec<_> = chosen.into_iter().filter_map(|(_, id)| self.grant(id, claim.incarnation)).collect();
+        if !grants.is_empty() {
+            self.sync();
+        }
+        grants
+    }
+
+    fn grant(&mut self, id: RunId, incarnation: Incarnation) -> Option<Grant> {
+        self.change(id, |run| {
+            let hot = &mut run.hot;
+            hot.fence.owner = Some(incarnation);
+            hot.fence.epoch += 1;
+            hot.fence.state = RunState::Running;
+            hot.attempts += 1;
+            hot.seen = hot.fence.wake;
+            hot.reason.clear();
+            Grant {
+                run: id,
+                epoch: hot.fence.epoch,
+                tail: hot.fence.tail,
+                mark: hot.fence.mark,
+                task: run.task.clone(),
+                attempts: hot.attempts,
+                deaths: hot.deaths,
+                cancel: hot.fence.cancel,
+                wake: hot.fence.wake,
+            }
+        })
+    }
+
+    fn restore(&self, incarnation: Incarnation, grant: &Grant) -> Restored {
+        match self.run(grant.run) {
+            Some(run)
+                if run.hot.fence.state == RunState::Running
+                    && run.hot.fence.owner == Some(incarnation)
+                    && run.hot.fence.epoch == grant.epoch =>
+            {
+                Restored::Recording(run.recording())
+            }
+            _ => Restored::Fenced,
+        }
+    }
+
+    fn append(&mut self, batch: Batch) -> Vec<Answer> {
+        let mut locked = false;
+        let answers = batch
+            .offers
+            .into_iter()
+            .map(|offer| {
+                locked |= self.run(offer.run).is_some();
+                Answer::Seen(self.apply(batch.incarnation, batch.synced, offer))
+            })
+            .collect();
+        // A synced batch writes each row it locked, whatever it decided. One that locked none writes and syncs nothing.
+        if batch.synced && locked {
+            self.sync();
+        }
+        answers
+    }
+
+    fn apply(&mut self, incarnation: Incarnation, synced: bool, offer: Offer) -> Seen {
+        let seen = decide(self.run(offer.run).map(|run| &run.hot.fence), &offer, incarnation);
+        if seen.rows == 0 && !seen.then {
+            return seen;
+        }
+        if !synced {
+            self.remember_run(offer.run);
+        }
+        self.stirred |= seen.then;
+        self.change(offer.run, |run| {
+            for row in offer.rows.into_iter().take(seen.rows) {
+                run.rows.push(StoredRow { epoch: offer.epoch, from: row.from, to: row.to, body: row.body, crc: row.mark });
+            }
+            run.hot.fence.tail = seen.tail;
+            run.hot.fence.mark = seen.mark;
+            if offer.progress && seen.rows > 0 {
+                run.hot.attempts = 0;
+                run.hot.deaths = 0;
+            }
+            if let Some(then) = offer.then.filter(|_| seen.then) {
+                run.go_on(then);
+            }
+        });
+        seen
+    }
+
+    fn cancel(&mut self, id: RunId, outcome: Sealed, at: Wall) -> Cancelled {
+        let answer = self.change(id, |run| match run.hot.fence.state {
+            state if state.ended() => Cancelled::Ended(state),
+            RunState::Running => {
+                run.hot.fence.cancel = true;
+                run.hot.fence.wake += 1;
+                Cancelled::Asked
+            }
+            _ => {
+                run.hot.fence.cancel = true;
+                run.end(RunState::Cancelled, outcome, at);
+                Cancelled::Done
+            }
+        });
+        match answer {
+            None => return Cancelled::NotFound,
+            Some(Cancelled::Ended(_)) => self.sync_end(id),
+            Some(_) => {
+                self.sync();
+                self.stirred = true;
+            }
+        }
+        answer.unwrap_or(Cancelled::NotFound)
+    }
+
+    fn verdict(&mut self, new: NewVerdict) -> VerdictAnswer {
+        let answer = self.change(new.run, |run| {
+            let hot = &mut run.hot;
+            if hot.fence.state.ended() {
+                return VerdictAnswer::Ended;
+            }
+            if hot.fence.tail != new.tail {
+                return VerdictAnswer::Moved;
+            }
+            if run.verdicts.contains_key(&new.intent) {
+                return VerdictAnswer::Exists;
+            }
+            run.verdicts.insert(new.intent, new.fate);
+            hot.fence.wake += 1;
+            match hot.fence.state {
+                RunState::Held => {
+                    hot.fence.state = RunState::Ready;
+                    hot.due = new.at;
+                    hot.reason.clear();
+                }
+                RunState::Ready => hot.due = hot.due.min(new.at),
+                _ => {}
+            }
+            VerdictAnswer::Accepted
+        });
+        match answer {
+            Some(VerdictAnswer::Accepted) => {
+                self.sync();
+                self.stirred = true;
+            }
+            Some(VerdictAnswer::Ended) => self.sync_end(new.run),
+            _ => {}
+        }
+        answer.unwrap_or(VerdictAnswer::NotFound)
+    }
+
+    fn attend(&self, incarnation: Incarnation) -> Vec<Attention> {
+        let mine = self.owned_by(incarnation).filter_map(|id| Some((id, &self.run(id)?.hot)));
+        mine.filter(|(_, hot)| hot.fence.cancel || hot.fence.wake > hot.seen)
+            .map(|(run, hot)| Attention { run, epoch: hot.fence.epoch, cancel: hot.fence.cancel, wake: hot.fence.wake })
+            .collect()
+    }
+
+    fn sweep(&mut self, before: Wall, limit: usize) -> usize {
+        let gone: Vec<_> = self.ended_before(before).take(limit).collect();
+        for id in &gone {
+            self.remove(*id);
+        }
+        let named = |incarnation: &Incarnation| self.owns(*incarnation);
+        let idle: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(incarnation, node)| node.state != NodeState::Active && !named(incarnation))
+            .map(|(incarnation, _)| *incarnation)
+            .collect();
+        for incarnation in &idle {
+            self.nodes.remove(incarnation);
+        }
+        if !gone.is_empty() || !idle.is_empty() {
+            self.sync();
+        }
+        gone.len()
+    }
+}
+
+impl Run {
+    pub(super) fn recording(&self) -> Recording {
+        let verdicts = self.verdicts.iter().map(|(intent, fate)| StoredVerdict { intent: *intent, fate: fate.clone() });
+        Recording {
+            input: self.input.clone(),
+            rows: self.rows.clone(),
+            verdicts: verdicts.collect(),
+            tail: self.hot.fence.tail,
+            mark: self.hot.fence.mark,
+        }
+    }
+
+    /// Applies what becomes of the run after its rows.
+    fn go_on(&mut self, then: Then) {
+        self.hot.fence.owner = None;
+        match then {
+            Then::Evict { due, reason, wake: _ } => {
+                self.hot.fence.state = RunState::Ready;
+                self.hot.due = due;
+                self.hot.reason = reason;
+                self.give_attempt_back();
+            }
+            Then::Release => {
+                self.hot.fence.state = RunState::Ready;
+                self.give_attempt_back();
+            }
+            Then::Hold { reason, wake: _ } => {
+                self.hot.fence.state = RunState::Held;
+                self.hot.reason = reason;
+            }
+            Then::Finish { state, outcome, at } => self.end(state, outcome, at),
+        }
+    }
+}
