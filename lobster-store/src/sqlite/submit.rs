@@ -26,33 +26,28 @@ impl Sqlite {
 }
 
 async fn submit(txn: &mut Txn, runs: Vec<NewRun>, now: Wall) -> Result<Vec<Submitted>> {
-    let mut created = HashSet::with_capacity(runs.len());
     let mut answers = Vec::with_capacity(runs.len());
     let mut calls = runs.chunks(ROWS_MAX).peekable();
     while let Some(chunk) = calls.next() {
-        let before = created.len();
-        let rows = insert_runs(txn, chunk, now).await?;
-        for row in &rows {
-            created.insert(get_id(row, 0, RunId::from_slice)?);
-        }
-        let new: Vec<_> = chunk.iter().filter(|run| created.contains(&run.id)).collect();
-        let old: Vec<_> = match created.len() - before == chunk.len() {
-            true => Vec::new(),
-            false => chunk.iter().collect(),
-        };
-        let known = add_details(txn, &new, &old, calls.peek().is_none()).await?;
-        // An id that comes twice within the call was created by the first.
-        let mut fresh: HashSet<_> = rows.iter().map(|row| get_id(row, 0, RunId::from_slice)).collect::<Result<_>>()?;
-        answers.extend(chunk.iter().map(|run| match fresh.remove(&run.id) {
-            true => Submitted::Created,
-            false => known.answer(run),
+        let mut created = insert_runs(txn, chunk, now).await?;
+        // An id that comes twice was created by the first of them.
+        let (new, old): (Vec<_>, Vec<_>) = chunk.iter().map(|run| (run, created.remove(&run.id))).partition(|(_, new)| *new);
+        let known = add_details(txn, &firsts(&new), &firsts(&old), calls.peek().is_none()).await?;
+        let mut new = new.into_iter().peekable();
+        answers.extend(chunk.iter().map(|run| match new.next_if(|(first, _)| std::ptr::eq(*first, run)) {
+            Some(_) => Submitted::Created,
+            None => known.answer(run),
         }));
     }
     Ok(answers)
 }
 
+fn firsts<'r>(pairs: &[(&'r NewRun, bool)]) -> Vec<&'r NewRun> {
+    pairs.iter().map(|(run, _)| *run).collect()
+}
+
 /// Inserts those that are new; returns their ids.
-async fn insert_runs(txn: &mut Txn, runs: &[NewRun], now: Wall) -> Result<Vec<SqliteRow>> {
+async fn insert_runs(txn: &mut Txn, runs: &[NewRun], now: Wall) -> Result<HashSet<RunId>> {
     let mut args = Args::default();
     let size = bucket(runs.len());
     let text = format!(
@@ -73,7 +68,7 @@ async fn insert_runs(txn: &mut Txn, runs: &[NewRun], now: Wall) -> Result<Vec<Sq
     }
     args.nulls((size - runs.len()) * 7);
     let rows = txn.run(&text, args).await?;
-    Ok(rows.into_iter().flatten().collect())
+    rows.iter().flatten().map(|row| get_id(row, 0, RunId::from_slice)).collect()
 }
 
 /// Inserts what belongs to the new runs, and looks the others up.
