@@ -13,6 +13,7 @@ pub use expand::Task;
 pub use lobster_macros::{step, task};
 
 pub mod expand;
+pub mod sample;
 
 /// What authors return.
 pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
