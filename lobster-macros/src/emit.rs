@@ -3,7 +3,7 @@
 //! Invariant: every name that is not the author's is hygienic or starts with `__lobster_`, and every path starts at a root.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Attribute, Path, Signature};
 
@@ -89,6 +89,34 @@ fn option(value: Option<impl ToTokens>) -> TokenStream {
 
 /// What a step's future gives.
 pub fn step_result(root: &Path, output: &impl ToTokens) -> TokenStream {
-    let value = quote_spanned!(ours()=> <#output as #root::expand::StepOutput>::Value);
+    let value = value(root, output, "StepOutput");
     quote_spanned!(ours()=> ::core::result::Result<#value, #root::StepFailed>)
+}
+
+/// What is recorded of a return type. Shown at the whole of that type, should it not be one that can be recorded.
+pub fn value(root: &Path, output: &impl ToTokens, promise: &str) -> TokenStream {
+    let (root, promise) = (at(root, ours_at(output)), Ident::new(promise, ours()));
+    let last = output.to_token_stream().into_iter().last().map_or_else(Span::call_site, |token| token.span());
+    let start = quote_spanned!(ours_at(output)=> <#output as #root::expand::#promise>);
+    let end = quote_spanned!(ours().located_at(last)=> ::Value);
+    quote!(#start #end)
+}
+
+/// The same tokens, shown to the author as those at `span`.
+pub fn at(tokens: &impl ToTokens, span: Span) -> TokenStream {
+    let moved = tokens.to_token_stream().into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(span));
+        token
+    });
+    moved.collect()
+}
+
+/// Our statements in the author's braces.
+///
+/// A lint about the function itself (never called, not documented, more public than it can be) is shown only if the function
+/// begins and ends with tokens of the author's, and so does its signature; otherwise it counts as the macro's own.
+fn in_block(function: &Function, statements: &TokenStream) -> TokenStream {
+    let mut block = proc_macro2::Group::new(proc_macro2::Delimiter::Brace, statements.clone());
+    block.set_span(function.block.span());
+    block.into_token_stream()
 }

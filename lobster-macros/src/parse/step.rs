@@ -2,12 +2,11 @@
 //!
 //! Invariant: an option that would be ignored for this kind of step is refused.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
-use syn::parse::ParseStream;
 use syn::{Expr, Ident, parenthesized};
 
-use super::options::{Allowed, closest, did_you_mean, each};
+use super::options::{Allowed, Given, closest, default_root, did_you_mean, each};
 use super::values;
 use crate::errors::Errors;
 use crate::model::{InDoubt, Irreversible, Kind, OnExhausted, Retry, StepOptions};
@@ -46,9 +45,10 @@ const THE_THREE: &str = "\
     `in_doubt = probe(find_charge)`: ask it with a function of yours, `async fn(&StepCtx, &args..) -> Result<Fate<T>>`\n  \
     `in_doubt = hold`: leave it to a person; the run waits until somebody resolves it";
 
-/// What was written, each with where, before it is known whether it fits together.
+/// What was written, each with where, before it is known whether it fits together. A wrong value still counts as an option
+/// that was written, so that it is not reported as missing too.
 #[derive(Default)]
-struct Given {
+struct Written {
     durable: Option<Ident>,
     irreversible: Option<Ident>,
     timeout: Option<(Ident, Option<u64>)>,
@@ -61,148 +61,115 @@ struct Given {
 pub fn options(tokens: TokenStream, errors: &mut Errors) -> StepOptions {
     let mut options =
         StepOptions { root: default_root(), name: None, kind: Kind::Ordinary, key: None, retry: None, timeout_ms: None };
-    let mut given = Given::default();
-    each(tokens, &STEP, errors, |name, usage, input, errors| {
-        let here = name.clone();
-        // A wrong value still counts as an option that was written, so that it is not reported as missing too.
+    let mut written = Written::default();
+    each(tokens, &STEP, errors, |option| {
+        let name = option.name.clone();
         match name.to_string().as_str() {
-            "durable" => given.durable = Some(flag(here, input)?),
-            "irreversible" => given.irreversible = Some(flag(here, input)?),
-            "name" => options.name = Some(values::name(input, usage)?),
-            "key" => options.key = Some(key(input, usage)?),
-            "retry" => options.retry = Some(retry(here, usage, input, errors)?),
-            "timeout" => given.timeout = Some((here, errors_kept(values::duration_ms(input, usage), input, errors))),
-            "in_doubt" => given.in_doubt = Some((here, errors_kept(in_doubt(input, usage), input, errors))),
-            "max_duration" => given.max_duration = Some((here, errors_kept(values::duration_ms(input, usage), input, errors))),
-            "on_exhausted" => given.on_exhausted = Some((here, errors_kept(on_exhausted(input, usage), input, errors))),
-            _ => options.root = values::path(input, usage)?,
+            "durable" => written.durable = Some(flag(&option)?),
+            "irreversible" => written.irreversible = Some(flag(&option)?),
+            "name" => options.name = Some(values::name(&option)?),
+            "key" => options.key = Some(key(&option)?),
+            "retry" => options.retry = Some(retry(option)?),
+            "timeout" => written.timeout = Some((name, option.keep(values::duration_ms))),
+            "in_doubt" => written.in_doubt = Some((name, option.keep(in_doubt))),
+            "max_duration" => written.max_duration = Some((name, option.keep(values::duration_ms))),
+            "on_exhausted" => written.on_exhausted = Some((name, option.keep(on_exhausted))),
+            _ => options.root = values::path(&option)?,
         }
         Ok(())
     });
-    options.timeout_ms = given.timeout.as_ref().and_then(|(_, ms)| *ms);
-    options.kind = kind(given, errors);
+    options.timeout_ms = written.timeout.as_ref().and_then(|(_, ms)| *ms);
+    options.kind = kind(written, errors);
     options
 }
 
-/// The durable name is the function's unless it was given.
-pub fn check_name(options: &StepOptions, function: &Ident, errors: &mut Errors) {
-    if options.name.is_none() {
-        errors.keep(values::check_name(&function.unraw().to_string(), function.span()));
-    }
+fn flag(option: &Given) -> syn::Result<Ident> {
+    if option.at_end() { Ok(option.name.clone()) } else { Err(option.error(format!("`{}` takes no value", option.name))) }
 }
 
-/// Where `expand` is found unless `crate = ".."` says otherwise.
-pub fn default_root() -> syn::Path {
-    syn::parse_quote!(::lobster_core)
+fn key(option: &Given) -> syn::Result<Expr> {
+    option.equals()?;
+    option.input.parse()
 }
 
-/// The value, or its mistake is added and the rest of the option is left for the walker to see the next comma.
-fn errors_kept<T>(value: syn::Result<T>, input: ParseStream, errors: &mut Errors) -> Option<T> {
-    let kept = errors.keep(value);
-    if kept.is_none() {
-        super::options::skip(input);
+fn retry(option: Given) -> syn::Result<Retry> {
+    if !option.input.peek(syn::token::Paren) {
+        return Err(syn::Error::new(option.name.span(), format!("expected a list: write `{}`", option.usage)));
     }
-    kept
-}
-
-fn flag(name: Ident, input: ParseStream) -> syn::Result<Ident> {
-    if input.is_empty() || input.peek(syn::Token![,]) {
-        return Ok(name);
-    }
-    Err(input.error(format!("`{name}` takes no value")))
-}
-
-fn key(input: ParseStream, usage: &str) -> syn::Result<Expr> {
-    values::equals(input, usage)?;
-    if input.is_empty() || input.peek(syn::Token![,]) {
-        return Err(input.error(format!("expected an expression: write `{usage}`")));
-    }
-    input.parse()
-}
-
-fn retry(name: Ident, usage: &str, input: ParseStream, errors: &mut Errors) -> syn::Result<Retry> {
-    if !input.peek(syn::token::Paren) {
-        return Err(syn::Error::new(name.span(), format!("expected a list: write `{usage}`")));
-    }
-    let list;
-    parenthesized!(list in input);
+    let input = option.input;
+    let content;
+    parenthesized!(content in input);
     let mut retry = Retry::default();
-    let (mut first_at, mut cap_at) = (None::<Span>, None::<Span>);
-    each(list.parse()?, &RETRY, errors, |name, usage, input, _| {
-        match name.to_string().as_str() {
-            "attempts" => retry.attempts = Some(values::count(input, usage)?),
-            "first" => (retry.first_ms, first_at) = (Some(values::duration_ms(input, usage)?), Some(name.span())),
-            "factor" => retry.factor = Some(values::count(input, usage)?),
-            "cap" => (retry.cap_ms, cap_at) = (Some(values::duration_ms(input, usage)?), Some(name.span())),
-            _ => retry.jitter = Some(values::word(input, usage, &[("full", true), ("none", false)])?),
+    let mut cap_at = None;
+    each(content.parse()?, &RETRY, option.errors, |option| {
+        match option.name.to_string().as_str() {
+            "attempts" => retry.attempts = Some(values::count(&option)?),
+            "first" => retry.first_ms = Some(values::duration_ms(&option)?),
+            "factor" => retry.factor = Some(values::count(&option)?),
+            "cap" => (retry.cap_ms, cap_at) = (Some(values::duration_ms(&option)?), Some(option.name)),
+            _ => retry.jitter = Some(values::word(&option, &[("full", true), ("none", false)])?),
         }
         Ok(())
     });
-    if let (Some(first), Some(cap), Some(at)) = (retry.first_ms, retry.cap_ms, first_at.and(cap_at))
-        && first > cap
-    {
-        errors.push(syn::Error::new(at, "`cap` is the longest pause, it cannot be shorter than `first`"));
+    if retry.first_ms.zip(retry.cap_ms).is_some_and(|(first, cap)| first > cap) {
+        option.errors.at(cap_at, "`cap` is the longest pause, it cannot be shorter than `first`");
     }
     Ok(retry)
 }
 
-fn in_doubt(input: ParseStream, usage: &str) -> syn::Result<InDoubt> {
-    values::equals(input, usage)?;
-    let at = input.span();
+fn in_doubt(option: &Given) -> syn::Result<InDoubt> {
+    option.equals()?;
+    let input = option.input;
     let Ok(word) = input.call(Ident::parse_any) else {
-        return Err(syn::Error::new(at, format!("expected one of\n  {THE_THREE}")));
+        return Err(option.error(format!("expected one of\n  {THE_THREE}")));
     };
     match word.to_string().as_str() {
         "retry" => Ok(InDoubt::Retry),
         "hold" => Ok(InDoubt::Hold),
         "probe" => {
-            let path_wanted = "`probe` takes the path of a function: write `in_doubt = probe(find_charge)`";
+            let wanted = "`probe` takes the path of a function: write `in_doubt = probe(find_charge)`";
             if !input.peek(syn::token::Paren) {
-                return Err(syn::Error::new(word.span(), path_wanted));
+                return Err(syn::Error::new(word.span(), wanted));
             }
-            let list;
-            let parens = parenthesized!(list in input);
-            let path = list.parse::<syn::Path>();
-            match path {
-                Ok(path) if list.is_empty() => Ok(InDoubt::Probe(path)),
-                _ => Err(syn::Error::new(parens.span.join(), path_wanted)),
-            }
+            let content;
+            let parens = parenthesized!(content in input);
+            let path = syn::parse2(content.parse()?).map_err(|_| syn::Error::new(parens.span.join(), wanted))?;
+            Ok(InDoubt::Probe(path))
         }
         other => {
-            let guess = closest(other, ["retry", "probe", "hold"].into_iter());
-            Err(syn::Error::new(word.span(), format!("unknown value `{other}`{}; one of\n  {THE_THREE}", did_you_mean(guess))))
+            let guess = did_you_mean(closest(other, ["retry", "probe", "hold"].into_iter()));
+            Err(syn::Error::new(word.span(), format!("unknown value `{other}`{guess}\n  {THE_THREE}")))
         }
     }
 }
 
-fn on_exhausted(input: ParseStream, usage: &str) -> syn::Result<OnExhausted> {
-    let fail = values::word(input, usage, &[("hold", false), ("fail", true)])?;
+fn on_exhausted(option: &Given) -> syn::Result<OnExhausted> {
+    let fail = values::word(option, &[("hold", false), ("fail", true)])?;
     Ok(if fail { OnExhausted::Fail } else { OnExhausted::Hold })
 }
 
-fn kind(given: Given, errors: &mut Errors) -> Kind {
-    let Some(irreversible) = given.irreversible else {
-        for (option, _) in [
-            given.in_doubt.map(|(name, _)| (name, ())),
-            given.max_duration.map(|(name, _)| (name, ())),
-            given.on_exhausted.map(|(name, _)| (name, ())),
-        ]
-        .into_iter()
-        .flatten()
-        {
+/// Puts together what belongs together, and refuses what does not.
+fn kind(written: Written, errors: &mut Errors) -> Kind {
+    let Some(irreversible) = written.irreversible else {
+        let only = [
+            written.in_doubt.map(|(name, _)| name),
+            written.max_duration.map(|(name, _)| name),
+            written.on_exhausted.map(|(name, _)| name),
+        ];
+        for option in only.into_iter().flatten() {
             errors.at(&option, format!("`{option}` is only for an `irreversible` step"));
         }
-        return if given.durable.is_some() { Kind::Durable } else { Kind::Ordinary };
+        return if written.durable.is_some() { Kind::Durable } else { Kind::Ordinary };
     };
-    if let Some(durable) = given.durable {
+    if let Some(durable) = written.durable {
         errors.at(durable, "an `irreversible` step is durable already: leave `durable` out");
     }
-    if let Some((timeout, _)) = given.timeout {
+    if let Some((timeout, _)) = written.timeout {
         let message = "an `irreversible` step cannot be given up half-way: \
                        `max_duration = 10s` bounds the call, and what it did is then in doubt";
         errors.at(timeout, message);
     }
-    let in_doubt = match given.in_doubt {
+    let in_doubt = match written.in_doubt {
         Some((_, in_doubt)) => in_doubt,
         None => {
             let message = format!(
@@ -212,12 +179,13 @@ fn kind(given: Given, errors: &mut Errors) -> Kind {
             None
         }
     };
-    if let (Some((option, Some(OnExhausted::Fail))), Some(InDoubt::Probe(_) | InDoubt::Hold)) = (&given.on_exhausted, &in_doubt) {
+    if let (Some((option, Some(OnExhausted::Fail))), Some(InDoubt::Probe(_) | InDoubt::Hold)) = (&written.on_exhausted, &in_doubt)
+    {
         errors.at(option, "`on_exhausted = fail` is only for `in_doubt = retry`: the others hold the step for a person");
     }
     Kind::Irreversible(Irreversible {
         in_doubt: in_doubt.unwrap_or(InDoubt::Hold),
-        on_exhausted: given.on_exhausted.and_then(|(_, value)| value),
-        max_duration_ms: given.max_duration.and_then(|(_, ms)| ms),
+        on_exhausted: written.on_exhausted.and_then(|(_, value)| value),
+        max_duration_ms: written.max_duration.and_then(|(_, ms)| ms),
     })
 }

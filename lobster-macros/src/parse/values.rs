@@ -4,10 +4,10 @@
 
 use proc_macro2::Span;
 use syn::ext::IdentExt;
-use syn::parse::ParseStream;
-use syn::{Ident, Lit, LitInt, LitStr, Path, Token};
+use syn::{Ident, Lit, LitInt, LitStr, Path};
 
-use super::options::{closest, did_you_mean};
+use super::options::{Given, closest, did_you_mean};
+use crate::errors::Errors;
 
 /// The longest durable name, as for every key and name that is stored.
 const NAME_BYTES_MAX: usize = 200;
@@ -16,35 +16,38 @@ const NAME_BYTES_MAX: usize = 200;
 const UNITS: [(&str, u128); 6] =
     [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000), ("h", 3_600_000_000_000)];
 
-/// The `=` before a value.
-pub fn equals(input: ParseStream, usage: &str) -> syn::Result<()> {
-    match input.parse::<Token![=]>() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(syn::Error::new(error.span(), format!("expected a value: write `{usage}`"))),
-    }
-}
-
 /// A string.
-pub fn string(input: ParseStream, usage: &str) -> syn::Result<LitStr> {
-    equals(input, usage)?;
-    input.parse().map_err(|error: syn::Error| syn::Error::new(error.span(), format!("expected a string: write `{usage}`")))
+pub fn string(option: &Given) -> syn::Result<LitStr> {
+    option.equals()?;
+    if !option.input.peek(LitStr) {
+        return Err(option.error(format!("expected a string: write `{}`", option.usage)));
+    }
+    option.input.parse()
 }
 
 /// A path in a string.
-pub fn path(input: ParseStream, usage: &str) -> syn::Result<Path> {
-    let text = string(input, usage)?;
-    text.parse().map_err(|_| syn::Error::new(text.span(), format!("expected a path in a string: write `{usage}`")))
+pub fn path(option: &Given) -> syn::Result<Path> {
+    let text = string(option)?;
+    let expected = || format!("expected a path in a string: write `{}`", option.usage);
+    text.parse().map_err(|_| syn::Error::new(text.span(), expected()))
 }
 
 /// A durable name.
-pub fn name(input: ParseStream, usage: &str) -> syn::Result<String> {
-    let text = string(input, usage)?;
+pub fn name(option: &Given) -> syn::Result<String> {
+    let text = string(option)?;
     check_name(&text.value(), text.span())?;
     Ok(text.value())
 }
 
+/// The durable name that a function gives when no other is given.
+pub fn check_default_name(given: Option<&String>, function: &Ident, errors: &mut Errors) {
+    if given.is_none() {
+        errors.keep(check_name(&function.unraw().to_string(), function.span()));
+    }
+}
+
 /// What is true of every durable name, chosen or taken from the function.
-pub fn check_name(name: &str, at: Span) -> syn::Result<()> {
+fn check_name(name: &str, at: Span) -> syn::Result<()> {
     if name.is_empty() {
         return Err(syn::Error::new(at, "a durable name cannot be empty"));
     }
@@ -60,11 +63,13 @@ pub fn check_name(name: &str, at: Span) -> syn::Result<()> {
 }
 
 /// A number from 1.
-pub fn count(input: ParseStream, usage: &str) -> syn::Result<u32> {
-    equals(input, usage)?;
-    let number: LitInt = input
-        .parse()
-        .map_err(|error: syn::Error| syn::Error::new(error.span(), format!("expected a number: write `{usage}`")))?;
+pub fn count(option: &Given) -> syn::Result<u32> {
+    option.equals()?;
+    let usage = option.usage;
+    if !option.input.peek(LitInt) {
+        return Err(option.error(format!("expected a number: write `{usage}`")));
+    }
+    let number: LitInt = option.input.parse()?;
     if !number.suffix().is_empty() {
         return Err(syn::Error::new(number.span(), format!("expected a number without a suffix: write `{usage}`")));
     }
@@ -76,25 +81,23 @@ pub fn count(input: ParseStream, usage: &str) -> syn::Result<u32> {
 }
 
 /// A duration in whole milliseconds: `200ms`, or the same in a string.
-pub fn duration_ms(input: ParseStream, usage: &str) -> syn::Result<u64> {
-    equals(input, usage)?;
-    let expected = |at: Span| {
-        let units: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
-        syn::Error::new(at, format!("expected a whole number with a unit ({}): write `{usage}`", units.join(", ")))
-    };
-    let literal: Lit = input.parse().map_err(|error: syn::Error| expected(error.span()))?;
+pub fn duration_ms(option: &Given) -> syn::Result<u64> {
+    option.equals()?;
+    let units: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
+    let expected = format!("expected a whole number with a unit ({}): write `{}`", units.join(", "), option.usage);
+    let literal: Lit = option.input.parse().map_err(|_| option.error(&expected))?;
     let at = literal.span();
+    let expected = || syn::Error::new(at, &expected);
     let number = match literal {
         Lit::Int(number) => number,
-        // `1 s` in a string is as clear as `1s`, but it is another spelling; one is enough.
-        Lit::Str(text) => text.parse().map_err(|_| expected(at))?,
-        _ => return Err(expected(at)),
+        Lit::Str(text) => text.parse().map_err(|_| expected())?,
+        _ => return Err(expected()),
     };
-    let (_, unit_ns) = UNITS.iter().find(|(unit, _)| *unit == number.suffix()).ok_or_else(|| expected(at))?;
+    let (_, unit_ns) = UNITS.iter().find(|(unit, _)| *unit == number.suffix()).ok_or_else(expected)?;
     let amount: u64 = number.base10_parse().map_err(|_| syn::Error::new(at, "this duration is too long"))?;
     let ns = u128::from(amount) * unit_ns;
     if ns == 0 {
-        return Err(syn::Error::new(at, format!("a duration of zero: write `{usage}`, or leave the option out")));
+        return Err(syn::Error::new(at, format!("a duration of zero: write `{}`, or leave the option out", option.usage)));
     }
     if ns % 1_000_000 != 0 {
         return Err(syn::Error::new(at, "durations are kept in whole milliseconds"));
@@ -103,18 +106,15 @@ pub fn duration_ms(input: ParseStream, usage: &str) -> syn::Result<u64> {
 }
 
 /// One of a few words, with what stands for each.
-pub fn word<T: Copy>(input: ParseStream, usage: &str, words: &[(&str, T)]) -> syn::Result<T> {
-    equals(input, usage)?;
-    let expected = || {
-        let list: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-        list.join(" or ")
-    };
-    let given = input
-        .call(Ident::parse_any)
-        .map_err(|error| syn::Error::new(error.span(), format!("expected {}: write `{usage}`", expected())))?;
+pub fn word<T: Copy>(option: &Given, words: &[(&str, T)]) -> syn::Result<T> {
+    option.equals()?;
+    let list: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+    let list = list.join(" or ");
+    let given =
+        option.input.call(Ident::parse_any).map_err(|_| option.error(format!("expected {list}: write `{}`", option.usage)))?;
     let text = given.to_string();
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
         let guess = closest(&text, words.iter().map(|(word, _)| *word));
-        syn::Error::new(given.span(), format!("unknown value `{text}`{}; expected {}", did_you_mean(guess), expected()))
+        syn::Error::new(given.span(), format!("unknown value `{text}`{}\n  expected {list}", did_you_mean(guess)))
     })
 }

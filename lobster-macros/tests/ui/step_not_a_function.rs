@@ -10,6 +10,8 @@ mod orders {
     pub struct Other;
 }
 
-fn keeps(_: Order, _: orders::Other) {}
+fn keeps(_: Order, _: orders::Other, _: &StepCtx) -> Result<()> {
+    Ok(())
+}
 
 fn main() {}

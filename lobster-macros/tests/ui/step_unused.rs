@@ -1,6 +1,6 @@
 //! Lints see the author's code once, and where he wrote it.
 
-#![deny(unused, clippy::all)]
+#![deny(unused)]
 
 use lobster_core::{Result, StepCtx, step};
 
@@ -8,11 +8,6 @@ use lobster_core::{Result, StepCtx, step};
 pub async fn quote(ctx: &StepCtx, order: u32, mut total: u32) -> Result<u32> {
     let price = 1;
     Ok(total)
-}
-
-#[step]
-async fn never_called(_ctx: &StepCtx) -> Result<()> {
-    Ok(())
 }
 
 fn main() {}

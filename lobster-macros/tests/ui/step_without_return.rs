@@ -1,6 +1,6 @@
 //! A step returns something to record.
 
-use lobster_core::{Result, StepCtx, step};
+use lobster_core::{StepCtx, step};
 
 #[step]
 async fn quote(_ctx: &StepCtx) {}

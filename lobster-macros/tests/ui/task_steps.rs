@@ -7,10 +7,6 @@ async fn quote(_ctx: &StepCtx) -> Result<u32> {
     Ok(1)
 }
 
-async fn plain(_ctx: &StepCtx) -> Result<u32> {
-    Ok(1)
-}
-
 struct Other;
 
 #[task(steps = quote)]
@@ -20,11 +16,6 @@ async fn shape(_ctx: Ctx) -> Result<()> {
 
 #[task(steps = [quote, quote])]
 async fn twice(_ctx: Ctx) -> Result<()> {
-    Ok(())
-}
-
-#[task(steps = [quote, plain])]
-async fn not_a_step(_ctx: Ctx) -> Result<()> {
     Ok(())
 }
 
