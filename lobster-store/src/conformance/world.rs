@@ -9,8 +9,8 @@ use super::{
 use crate::{
     Tiers,
     contract::{
-        Answer, Batch, Beat, Claim, Clock, Evidence, Grant, Incarnation, Joined, NewNode, NewRun, Offer, Recording, Renewed,
-        Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
+        Answer, Batch, Beat, Boot, Claim, Clock, Evidence, Grant, Incarnation, Joined, NewNode, NewRun, Offer, Recording,
+        Renewed, Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
     },
 };
 use std::{
@@ -224,6 +224,7 @@ fn said(can: bool, why: &str) -> bool {
 }
 
 /// A process that has joined.
+#[derive(Clone)]
 pub struct Node {
     /// Its stores.
     pub tiers: Tiers,
@@ -235,6 +236,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// Now, on the clock that renewals are stamped with.
+    pub(super) fn boot(&self) -> Boot {
+        self.clock.boot()
+    }
+
     /// A claim for everything it executes.
     pub(super) fn asks(&self) -> Claim {
         Claim { incarnation: self.incarnation, tasks: vec![work()], limit: 100, alone: false, now: self.clock.wall() }
@@ -309,6 +315,17 @@ impl Node {
     pub(super) async fn leave(&self) {
         self.tiers.members.leave(self.incarnation).await.expect("a farewell is answered");
     }
+}
+
+/// Runs two tasks side by side.
+#[allow(clippy::disallowed_methods, reason = "a race needs tasks, and this suite runs on a real runtime")]
+pub(super) async fn both<A: Send + 'static, B: Send + 'static>(
+    one: impl Future<Output = A> + Send + 'static,
+    two: impl Future<Output = B> + Send + 'static,
+) -> (A, B) {
+    let (one, two) = (tokio::spawn(one), tokio::spawn(two));
+    let proof = "no task of a race panics";
+    (one.await.expect(proof), two.await.expect(proof))
 }
 
 /// Runs tasks side by side and returns what each came to, in order.
