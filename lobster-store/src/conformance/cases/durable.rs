@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::build::{Build, fate, offer, outcome, step},
-    conformance::world::World,
+    conformance::world::{Node, World},
     contract::{
         Batch, Cancelled, NewVerdict, NodeState, Offer, Origin, Peer, Renewed, RunId, RunState, Submitted, VerdictAnswer,
     },
@@ -52,11 +52,11 @@ pub async fn a_synced_row_takes_the_relaxed_ones_before_it_along(world: World) {
 
 pub async fn a_synced_batch_that_applies_nothing_still_syncs_the_runs_it_locked(world: World) {
     let node = world.node().await;
-    let looks: [fn(Offer) -> Offer; 2] = [|look| look.after(2), |again| again.results(2)];
-    for look in looks {
+    let offers: [fn(Offer) -> Offer; 2] = [|nothing| nothing.after(2), |again| again.results(2)];
+    for offered in offers {
         let grant = world.granted(&node).await;
         node.append(offer(&grant).results(2).relaxed(node.incarnation)).await;
-        let seen = node.append(look(offer(&grant)).synced(node.incarnation)).await;
+        let seen = node.append(offered(offer(&grant)).synced(node.incarnation)).await;
         assert_eq!((seen.rows, seen.tail), (0, 2));
         if !world.crash_store().await {
             return;
@@ -111,38 +111,30 @@ pub async fn a_lost_release_leaves_the_run_with_its_holder(world: World) {
 
 pub async fn an_outcome_that_was_told_is_synced(world: World) {
     let node = world.node().await;
-    let finish = |run: RunId| {
-        let world = &world;
-        let node = &node;
-        async move {
-            let grant = node.claim_one().await;
-            assert_eq!(grant.run, run);
-            node.append(offer(&grant).finish(RunState::Succeeded, world.now()).relaxed(node.incarnation)).await;
-        }
-    };
-    let by_outcomes = world.created().await;
-    finish(by_outcomes).await;
-    let told = world.tiers.catalog.outcomes(&[by_outcomes]).await.expect("outcomes are answered")[0].clone().flatten();
+    let told_by_outcomes = finished_relaxed(&world, &node).await;
+    let told = world.tiers.catalog.outcomes(&[told_by_outcomes]).await.expect("outcomes are answered")[0].clone().flatten();
     if !world.crash_store().await {
         return;
     }
-    assert_still_told(&world, by_outcomes, told.is_some()).await;
-    let by_read = world.created().await;
-    finish_if_running(&world, &node, by_read).await;
-    let told = world.read(by_read).await.ended;
+    assert_still_told(&world, told_by_outcomes, told.is_some()).await;
+
+    let told_by_read = finished_relaxed(&world, &node).await;
+    let told = world.read(told_by_read).await.ended;
     world.crash_store().await;
-    assert_still_told(&world, by_read, told.is_some()).await;
-    let by_cancel = world.created().await;
-    finish_if_running(&world, &node, by_cancel).await;
-    let told = world.tiers.journal.cancel(by_cancel, outcome(by_cancel, "no"), world.now()).await.expect("a cancel is answered");
+    assert_still_told(&world, told_by_read, told.is_some()).await;
+
+    let told_by_cancel = finished_relaxed(&world, &node).await;
+    let cancel = world.tiers.journal.cancel(told_by_cancel, outcome(told_by_cancel, "no"), world.now()).await;
+    let told = cancel.expect("a cancel is answered") == Cancelled::Ended(RunState::Succeeded);
     world.crash_store().await;
-    assert_still_told(&world, by_cancel, told == Cancelled::Ended(RunState::Succeeded)).await;
+    assert_still_told(&world, told_by_cancel, told).await;
 }
 
-async fn finish_if_running(world: &World, node: &crate::conformance::Node, run: RunId) {
-    let grants = node.claim().await;
-    let grant = grants.iter().find(|grant| grant.run == run).expect("the run is free");
-    node.append(offer(grant).finish(RunState::Succeeded, world.now()).relaxed(node.incarnation)).await;
+async fn finished_relaxed(world: &World, node: &Node) -> RunId {
+    let grant = world.granted(node).await;
+    let batch = offer(&grant).finish(RunState::Succeeded, world.now()).relaxed(node.incarnation);
+    assert!(node.append(batch).await.then);
+    grant.run
 }
 
 async fn assert_still_told(world: &World, run: RunId, told: bool) {

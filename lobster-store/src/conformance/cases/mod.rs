@@ -267,7 +267,8 @@ macro_rules! conformance_tests {
     ($harness:expr; $($subject:ident { $($case:ident)* })*) => {$($(
         #[test]
         fn $case() {
-            $crate::conformance::run(async { $harness }, $crate::conformance::$subject::$case);
+            let harness = async { ::std::sync::Arc::new($harness) as ::std::sync::Arc<dyn $crate::conformance::Harness> };
+            $crate::conformance::run(Box::pin(harness), |world| Box::pin($crate::conformance::$subject::$case(world)));
         }
     )*)*};
 }
