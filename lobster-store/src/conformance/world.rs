@@ -17,7 +17,7 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -42,6 +42,8 @@ pub(super) fn work() -> TaskVersion {
 pub struct World {
     harness: Arc<dyn Harness>,
     clock: Arc<dyn Clock>,
+    // Read once: what a case compares stays the same even where the clock is not ours to stop.
+    now: AtomicI64,
     made: AtomicU64,
     /// The stores of this process.
     pub tiers: Tiers,
@@ -50,8 +52,8 @@ pub struct World {
 impl World {
     /// Opens the store of `harness`.
     pub async fn new(harness: Arc<dyn Harness>) -> Self {
-        let tiers = harness.open().await;
-        Self { clock: harness.clock(), harness, made: AtomicU64::new(0), tiers }
+        let (tiers, clock) = (harness.open().await, harness.clock());
+        Self { now: AtomicI64::new(clock.wall().0), clock, harness, made: AtomicU64::new(0), tiers }
     }
 
     /// One more process.
@@ -59,8 +61,9 @@ impl World {
         self.harness.open().await
     }
 
+    /// The moment at which the case plays.
     pub(super) fn now(&self) -> Wall {
-        self.clock.wall()
+        Wall(self.now.load(Ordering::Relaxed))
     }
 
     /// A moment that is past, by so much.
@@ -201,7 +204,9 @@ impl World {
 
     /// See [`Harness::advance`]; `false` ends the case.
     pub(super) async fn advance(&self, by: Duration) -> bool {
-        said(self.harness.advance(by).await, "its clock cannot be moved")
+        let moved = said(self.harness.advance(by).await, "its clock cannot be moved");
+        self.now.store(self.clock.wall().0, Ordering::Relaxed);
+        moved
     }
 
     /// See [`Harness::crash_store`]; `false` ends the case.

@@ -58,7 +58,7 @@ pub async fn hostile_task_names_are_claimed_by_their_name(world: World) {
 
 pub async fn hostile_names_and_tasks_of_nodes_come_back_as_they_were(world: World) {
     let tasks: Vec<_> = HOSTILE.iter().map(|name| task(name, 1)).collect();
-    for name in ["🦞", "it's \"anna\"", "-- anna"] {
+    for name in ["🦞", "it's \"anna\"", "-- anna", "../anna", "/dev/null", "a/b\\c", "."] {
         let node = world.join(NewNode { name: Some(name.to_owned()), tasks: tasks.clone(), ..world.new_node() }).await;
         let peers = world.tiers.members.peers().await.expect("peers are answered");
         let peer = peers.into_iter().find(|peer| peer.incarnation == node.incarnation).expect("the node has joined");

@@ -153,7 +153,6 @@ macro_rules! conformance {
                 a_beat_in_time_saves_its_node
                 a_clone_is_stopped
                 a_dead_process_is_revoked_at_once
-                a_dead_process_is_still_proved_dead_after_another_took_its_slot
                 a_failed_node_does_not_leave
                 a_living_process_is_not_revoked_as_dead
                 a_name_is_free_after_a_death
@@ -170,6 +169,7 @@ macro_rules! conformance {
                 a_silent_node_is_revoked_with_both_keys
                 an_incarnation_that_never_joined_renews_nothing
                 nobody_can_prove_the_death_of_a_stranger
+                whoever_takes_the_slot_of_a_dead_process_lives
                 the_age_of_a_beat_is_counted_from_its_sending
             }
             races {
