@@ -26,6 +26,8 @@ pub struct Order {
     pub freight: Decimal,
     /// Name of the receiver.
     pub ship_name: Option<String>,
+    /// Street of the receiver.
+    pub ship_address: Option<String>,
     /// Country of the receiver.
     pub ship_country: Option<String>,
     /// What was ordered.
@@ -83,8 +85,13 @@ pub fn all_orders() -> Result<Vec<Order>, BookError> {
 /// A row that does not parse, an order number that occurs twice, a line without its order.
 pub fn read_orders(orders: &[u8], details: &[u8]) -> Result<Vec<Order>, BookError> {
     let mut book = BTreeMap::new();
-    for row in csv::Reader::from_reader(orders).deserialize::<OrderRow>() {
-        let order = Order::from(row.map_err(|source| BookError::Row { file: "orders.csv", source })?);
+    let mut rows = csv::ReaderBuilder::new().flexible(true).from_reader(orders);
+    let in_orders = |source| BookError::Row { file: "orders.csv", source };
+    let header = rows.headers().map_err(in_orders)?.clone();
+    for row in rows.records() {
+        let row = row.map_err(in_orders)?;
+        let row = with_whole_address(&row, &header).deserialize::<OrderRow>(Some(&header));
+        let order = Order::from(row.map_err(in_orders)?);
         let id = order.id;
         if book.insert(id, order).is_some() {
             return Err(BookError::Twice(id));
@@ -116,6 +123,8 @@ struct OrderRow {
     freight: Decimal,
     #[serde(rename = "ShipName", deserialize_with = "null_as_none")]
     ship_name: Option<String>,
+    #[serde(rename = "ShipAddress", deserialize_with = "null_as_none")]
+    ship_address: Option<String>,
     #[serde(rename = "ShipCountry", deserialize_with = "null_as_none")]
     ship_country: Option<String>,
 }
@@ -136,8 +145,9 @@ struct LineRow {
 
 impl From<OrderRow> for Order {
     fn from(row: OrderRow) -> Self {
-        let OrderRow { id, customer, ordered, required, shipped, freight, ship_name, ship_country } = row;
-        Order { id, customer, ordered, required, shipped, freight, ship_name, ship_country, lines: Vec::new() }
+        let OrderRow { id, customer, ordered, required, shipped, freight, ship_name, ship_address, ship_country } = row;
+        let lines = Vec::new();
+        Order { id, customer, ordered, required, shipped, freight, ship_name, ship_address, ship_country, lines }
     }
 }
 
@@ -145,6 +155,21 @@ impl From<LineRow> for Line {
     fn from(row: LineRow) -> Self {
         Line { product: row.product, unit_price: row.unit_price, quantity: row.quantity, discount: row.discount }
     }
+}
+
+/// The file does not quote its addresses, and some have commas of their own (`Rua do Paço, 67`). No other column has, so
+/// whatever a row has too much of belongs to the address.
+fn with_whole_address(row: &csv::StringRecord, header: &csv::StringRecord) -> csv::StringRecord {
+    let extra = row.len().saturating_sub(header.len());
+    let Some(address) = header.iter().position(|column| column == "ShipAddress").filter(|_| extra > 0) else {
+        return row.clone();
+    };
+    let fields: Vec<&str> = row.iter().collect();
+    let whole = fields[address..=address + extra].join(",");
+    let mut joined: csv::StringRecord =
+        fields[..address].iter().copied().chain([whole.as_str()]).chain(fields[address + extra + 1..].iter().copied()).collect();
+    joined.set_position(row.position().cloned());
+    joined
 }
 
 fn null_as_none<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
@@ -156,8 +181,8 @@ fn null_as_none<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D
 mod tests {
     use super::*;
 
-    const ORDERS: &str = "OrderID,CustomerID,OrderDate,RequiredDate,ShippedDate,Freight,ShipName,ShipCountry\n\
-        7,ABCDE,1996-07-04 00:00:00.000,1996-08-01 00:00:00.000,NULL,32.38,\"A, B\",France\n";
+    const ORDERS: &str = "OrderID,CustomerID,OrderDate,RequiredDate,ShippedDate,Freight,ShipName,ShipAddress,ShipCountry\n\
+        7,ABCDE,1996-07-04 00:00:00.000,1996-08-01 00:00:00.000,NULL,32.38,\"A, B\",24, place Kléber,France\n";
     const DETAILS: &str = "OrderID,ProductID,UnitPrice,Quantity,Discount\n7,11,14.10,12,0.15\n";
 
     fn exact(text: &str) -> Decimal {
@@ -176,11 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn every_country_is_a_country_also_behind_an_address_with_commas() {
+        let book = all_orders().expect("the example data are whole");
+        let countries: std::collections::BTreeSet<_> = book.iter().filter_map(|order| order.ship_country.as_deref()).collect();
+        assert_eq!(countries.len(), 21, "{countries:?}");
+        assert_eq!(book[2].ship_address.as_deref(), Some("Rua do Paço, 67"));
+        let with_comma = |order: &&Order| order.ship_address.as_deref().is_some_and(|address| address.contains(','));
+        assert_eq!(book.iter().filter(with_comma).count(), 176);
+    }
+
+    #[test]
+    fn a_row_that_is_too_short_is_refused() {
+        let short = ORDERS.replace("24, place Kléber,", "");
+        let error = read_orders(short.as_bytes(), DETAILS.as_bytes()).expect_err("a field is missing");
+        assert!(error.to_string().contains("line: 2"), "{error}");
+    }
+
+    #[test]
     fn null_is_none_and_amounts_keep_every_digit() {
         let book = read_orders(ORDERS.as_bytes(), DETAILS.as_bytes()).expect("both files are well-formed");
         let order = &book[0];
         assert_eq!(order.shipped, None);
         assert_eq!(order.ship_name.as_deref(), Some("A, B"));
+        assert_eq!((order.ship_address.as_deref(), order.ship_country.as_deref()), (Some("24, place Kléber"), Some("France")));
         assert_eq!((order.lines[0].unit_price.to_string(), order.lines[0].discount), ("14.10".to_owned(), exact("0.15")));
     }
 

@@ -63,6 +63,19 @@ impl Progress {
         format!("{executed} calls executed, {refused} refused, {kills} kills, {per_second} calls/s")
     }
 
+    /// Somebody else's way to say something while the bar is there.
+    pub fn voice(&self) -> Voice {
+        Voice { bar: self.bar.clone() }
+    }
+}
+
+/// Writes lines to standard error without tearing the bar.
+#[derive(Clone)]
+pub struct Voice {
+    bar: Option<ProgressBar>,
+}
+
+impl Voice {
     /// Writes a line above the bar.
     pub fn say(&self, words: &str) {
         match &self.bar {

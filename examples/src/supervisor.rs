@@ -18,7 +18,7 @@ use crate::figures::{self, Figures};
 use crate::ledger::wire::{Killed, Started, Watch};
 use crate::ledger::{self, Client, Kind, wall_ms};
 use crate::options::Role;
-use crate::progress::Progress;
+use crate::progress::{Progress, Voice};
 use interrupts::{Interrupt, Interrupts};
 use worker_process::WorkerProcess;
 
@@ -28,6 +28,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(20);
 const IDLE_DEATHS_MAX: u32 = 5;
 /// A ledger that is silent for so long is looked after.
 const LEDGER_SILENT: Duration = Duration::from_secs(1);
+
+/// How long to wait for the end of a ledger that was asked to.
+const LEDGER_END: Duration = Duration::from_secs(1);
 
 /// How the parts of the example are started: by role, with everything they need in arguments and environment.
 pub type Programs = Arc<dyn Fn(Role) -> Command + Send + Sync>;
@@ -81,22 +84,26 @@ impl Verdict {
 /// The parts cannot be started, or the ledger's file cannot be read.
 pub async fn supervise(job: &Job, programs: &Programs) -> anyhow::Result<Verdict> {
     let mut interrupts = Interrupts::listen()?;
-    ledger::find_or_start(&job.ledger, || programs(Role::Ledger)).await?;
+    let ledger_process = ledger::find_or_start(&job.ledger, || programs(Role::Ledger)).await?;
     let client = Client::open(&job.ledger, 1);
     let kills = plan(job, &client).await?;
 
     let finished = Arc::new(AtomicU64::new(0));
     let view = Progress::new(job.orders.len());
+    let voice = view.voice();
     let looking = tokio::spawn(look_on(view, job.ledger.clone(), client.clone(), Arc::clone(programs), Arc::clone(&finished)));
-    let end = drive(&client, programs, kills, &finished, &mut interrupts).await;
+    let end = Drive { client: &client, programs, finished: &finished, voice: &voice }.to_the_end(kills, &mut interrupts).await;
     looking.abort();
-    // Only so that the bar is gone before anything else is written; it was aborted, or has failed and said so.
-    let _aborted = looking.await;
+    voice.end();
 
     let end = end?;
     let succeeded = outcomes(programs).await?;
     let figures = Figures::count(&figures::read_tables(&job.ledger).await?, &job.orders, &succeeded);
     client.stop().await?;
+    if let Some(mut process) = ledger_process {
+        // Somebody else may still be connected; then it stays until they leave.
+        let _still_needed = tokio::time::timeout(LEDGER_END, process.wait()).await;
+    }
     Ok(Verdict { end, figures })
 }
 
@@ -117,58 +124,74 @@ async fn plan(job: &Job, client: &Client) -> anyhow::Result<VecDeque<KillPoint>>
     Ok(points.into_iter().map(|point| KillPoint { after: executed + point.after, hold: executed + point.hold }).collect())
 }
 
-/// One life of the working process after the other, until the job is done or cannot go on.
-async fn drive(
-    client: &Client,
-    programs: &Programs,
-    mut kills: VecDeque<KillPoint>,
-    finished: &Arc<AtomicU64>,
-    interrupts: &mut Interrupts,
-) -> anyhow::Result<End> {
-    let mut after_kill = false;
-    let mut idle_deaths = 0;
-    let mut executed = client.counts().await?.executed;
-    loop {
-        let at_ms = wall_ms();
-        let mut worker = WorkerProcess::start(programs(Role::Work), finished)?;
-        let pid = worker.pid();
-        client.started(Started { pid, at_ms, after_kill }).await?;
-        let life = live(client, &mut worker, kills.front().copied(), interrupts).await?;
-        after_kill = matches!(life, Life::Due);
-        match life {
-            Life::Due => {
-                let at_ms = wall_ms();
-                if worker.kill().await?.success() {
-                    client.release().await?;
-                    return Ok(End::Done);
+/// What it takes to drive the working process.
+struct Drive<'a> {
+    client: &'a Client,
+    programs: &'a Programs,
+    finished: &'a Arc<AtomicU64>,
+    voice: &'a Voice,
+}
+
+impl Drive<'_> {
+    /// One life of the working process after the other, until the job is done or cannot go on.
+    async fn to_the_end(&self, mut kills: VecDeque<KillPoint>, interrupts: &mut Interrupts) -> anyhow::Result<End> {
+        let mut after_kill = false;
+        let mut idle_deaths = 0;
+        let mut executed = self.client.counts().await?.executed;
+        loop {
+            let mut worker = self.start(after_kill).await?;
+            let life = live(self.client, &mut worker, kills.front().copied(), interrupts).await?;
+            after_kill = matches!(life, Life::Due);
+            match life {
+                Life::Due => {
+                    let at_ms = wall_ms();
+                    if worker.kill().await?.success() {
+                        self.client.release().await?;
+                        return Ok(End::Done);
+                    }
+                    kills.pop_front();
+                    let hold = kills.front().map(|next| next.hold);
+                    self.client.killed(Killed { pid: worker.pid(), at_ms, hold }).await?;
                 }
-                kills.pop_front();
-                client.killed(Killed { pid, at_ms, hold: kills.front().map(|next| next.hold) }).await?;
-            }
-            Life::Interrupted(interrupt) => {
-                eprintln!("{}: what has begun is brought to a safe point; run it again to go on", interrupt.name());
-                client.release().await?;
-                tokio::select! {
-                    drained = worker.drain() => drop(drained?),
-                    () = tokio::time::sleep(DRAIN_MAX) => drop(worker.kill().await?),
-                    second = interrupts.next() => { second?; worker.kill().await?; }
+                Life::Interrupted(interrupt) => return self.drain(worker, interrupt, interrupts).await,
+                Life::Ended(status) => {
+                    self.client.release().await?;
+                    if status.success() {
+                        return Ok(End::Done);
+                    }
+                    let executed_now = self.client.counts().await?.executed;
+                    idle_deaths = if executed_now > executed { 0 } else { idle_deaths + 1 };
+                    executed = executed_now;
+                    let words = format!("the working process {} ended: {status}", worker.pid());
+                    if !worker_process::was_killed(status) || idle_deaths >= IDLE_DEATHS_MAX {
+                        return Ok(End::Failed(words));
+                    }
+                    self.voice.say(&format!("{words}; it is started again"));
                 }
-                return Ok(End::Interrupted(interrupt.exit_code()));
-            }
-            Life::Ended(status) => {
-                client.release().await?;
-                if status.success() {
-                    return Ok(End::Done);
-                }
-                let executed_now = client.counts().await?.executed;
-                idle_deaths = if executed_now > executed { 0 } else { idle_deaths + 1 };
-                executed = executed_now;
-                if !worker_process::was_killed(status) || idle_deaths >= IDLE_DEATHS_MAX {
-                    return Ok(End::Failed(format!("the working process {pid} ended: {status}")));
-                }
-                eprintln!("the working process {pid} ended: {status}; it is started again");
             }
         }
+    }
+
+    async fn start(&self, after_kill: bool) -> anyhow::Result<WorkerProcess> {
+        let at_ms = wall_ms();
+        let worker = WorkerProcess::start((self.programs)(Role::Work), self.finished)?;
+        self.client.started(Started { pid: worker.pid(), at_ms, after_kill }).await?;
+        Ok(worker)
+    }
+
+    /// Asks the worker to stop; a second interrupt, or too long a wait, kills it.
+    async fn drain(&self, mut worker: WorkerProcess, interrupt: Interrupt, more: &mut Interrupts) -> anyhow::Result<End> {
+        self.voice.say(&format!("{}: what has begun is brought to a safe point; run it again to go on", interrupt.name()));
+        self.client.release().await?;
+        let drained = tokio::select! {
+            status = worker.drain() => status.map(|_| true)?,
+            () = tokio::time::sleep(DRAIN_MAX) => false,
+            second = more.next() => second.map(|_| false)?,
+        };
+        if !drained {
+            worker.kill().await?;
+        }
+        Ok(End::Interrupted(interrupt.exit_code()))
     }
 }
 
@@ -204,14 +227,15 @@ async fn live(
 
 /// Shows the progress, and starts the ledger again should it die.
 async fn look_on(mut progress: Progress, file: PathBuf, client: Client, programs: Programs, finished: Arc<AtomicU64>) {
+    let voice = progress.voice();
     loop {
         tokio::time::sleep(progress.every()).await;
         match tokio::time::timeout(LEDGER_SILENT, client.counts()).await {
             Ok(Ok(counts)) => progress.show(finished.load(Ordering::Relaxed), counts),
             Ok(Err(_)) | Err(_) => {
-                progress.say("the ledger is silent, it is looked after");
+                voice.say("the ledger is silent, it is looked after");
                 if let Err(error) = ledger::find_or_start(&file, || programs(Role::Ledger)).await {
-                    progress.say(&format!("{error:#}"));
+                    voice.say(&format!("{error:#}"));
                 }
             }
         }

@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
 use tokio_util::codec::{FramedRead, LinesCodec};
 
 use super::{beside, client};
@@ -38,13 +39,14 @@ pub async fn find(file: &Path) -> bool {
     connect(file).await.is_some()
 }
 
-/// Makes sure that a ledger is alive on `file`: reuses one, or starts `command` and waits for it to come up.
+/// Makes sure that a ledger is alive on `file`: reuses one, or starts `command` and waits for it to come up. The answer is
+/// the process that was started, if any; dropping it leaves the ledger alone.
 ///
 /// # Errors
 /// It cannot be started, or does not come up; its own words are in `<file>.log`.
-pub async fn find_or_start(file: &Path, command: impl Fn() -> Command) -> anyhow::Result<()> {
+pub async fn find_or_start(file: &Path, command: impl Fn() -> std::process::Command) -> anyhow::Result<Option<Child>> {
     if find(file).await {
-        return Ok(());
+        return Ok(None);
     }
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("the ledger's folder {}", folder.display()))?;
@@ -65,13 +67,13 @@ pub async fn find_or_start(file: &Path, command: impl Fn() -> Command) -> anyhow
         }
         tokio::time::sleep(LOOK).await;
     }
-    Ok(())
+    Ok(Some(child))
 }
 
-fn start(mut command: Command, log: &Path) -> anyhow::Result<std::process::Child> {
+fn start(mut command: std::process::Command, log: &Path) -> anyhow::Result<Child> {
     let words = File::create(log).with_context(|| format!("the ledger's log {}", log.display()))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    command.spawn().context("the ledger could not be started")
+    Command::from(command).spawn().context("the ledger could not be started")
 }

@@ -127,7 +127,7 @@ pub struct Counts {
     pub executed: u64,
     /// Requests to act that were refused: the key had been executed before, or was closed.
     pub refused: u64,
-    /// Bodies begun.
+    /// Reports of bodies begun.
     pub bodies: u64,
     /// Kills of the working process.
     pub kills: u64,

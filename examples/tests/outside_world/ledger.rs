@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lobster_examples::figures::read_tables;
@@ -91,7 +92,7 @@ async fn a_watched_count_is_told_and_new_calls_wait_at_the_hold() {
         let client = client.clone();
         async move { client.act(charge("c", 3)).await }
     });
-    assert_eq!(client.did_happen("b").await.is_ok(), client.act(charge("a", 1)).await.is_ok(), "known keys are answered");
+    client.act(charge("a", 1)).await.expect("a known key is answered");
     assert_eq!(client.did_happen("c").await.expect("the ledger knows"), Fate::NotSeen);
     assert!(!waiting.is_finished());
     watcher.release().await.expect("a release is noted");
@@ -155,7 +156,7 @@ async fn a_killed_ledger_loses_nothing_it_has_answered() {
         });
     }
     for kill in 1..=KILLS {
-        let mut ledger = play.command(Role::Ledger).spawn().expect("the ledger can be started");
+        let mut ledger = play.command(Role::Ledger).stdout(Stdio::null()).spawn().expect("the ledger can be started");
         let enough = 6_400 * kill as u64 / (KILLS as u64 + 1);
         loop {
             let counts = client.counts().await.expect("the new ledger answers");

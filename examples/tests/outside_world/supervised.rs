@@ -80,7 +80,7 @@ async fn a_worker_that_gives_up_fails_the_job_and_the_line_is_there_all_the_same
 async fn a_ledger_that_dies_is_started_again_and_the_job_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let play = Play { pause: Duration::from_millis(20), ..Play::new(folder.path(), 300) };
-    let mut ledger = play.command(Role::Ledger).spawn().expect("the ledger can be started");
+    let mut ledger = play.command(Role::Ledger).stdout(Stdio::null()).spawn().expect("the ledger can be started");
     let client = Client::open(&play.ledger(), 1);
     client.counts().await.expect("the ledger comes up");
     let job = tokio::spawn({
