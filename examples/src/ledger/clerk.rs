@@ -205,7 +205,7 @@ impl Clerk {
             let sender = connections.get(connection).copied().flatten();
             let keep = sender.is_some_and(|sender| sender != pid);
             if !keep {
-                batch.rows.requests.push(rules.lose(act, wall_ms()));
+                batch.rows.requests.push(rules.drop_call(act, wall_ms()));
             }
             keep
         });

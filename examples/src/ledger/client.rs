@@ -60,6 +60,13 @@ struct Open {
     answer: oneshot::Sender<Answer>,
 }
 
+impl Open {
+    /// What nobody waits for any more is not sent, or it might be done long after its sender has given it up.
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
 impl Client {
     /// A client of the ledger in `file` with so many connections. It connects in the background, and again whenever it
     /// has to, to whatever ledger serves the file by then.
@@ -225,7 +232,6 @@ async fn keep_lane(file: PathBuf, mut asks: mpsc::Receiver<Open>) {
                 pause = (pause * 2).min(PAUSES.1);
             }
         }
-        open.retain(|_, question: &mut Open| !question.answer.is_closed());
     }
 }
 
@@ -238,6 +244,7 @@ async fn converse(
     next_id: &mut u64,
 ) {
     let mut text = Vec::new();
+    open.retain(|_, question| question.is_wanted());
     for (&id, question) in &*open {
         push_line(&mut text, &Question { id, ask: question.ask.clone() });
     }
@@ -253,7 +260,7 @@ async fn converse(
                     return;
                 }
                 text.clear();
-                for question in fresh.drain(..) {
+                for question in fresh.drain(..).filter(Open::is_wanted) {
                     push_line(&mut text, &Question { id: *next_id, ask: question.ask.clone() });
                     open.insert(*next_id, question);
                     *next_id += 1;

@@ -75,9 +75,9 @@ impl Rules {
     }
 
     /// A request that waited and whose sender was killed meanwhile: it is written down and never executed.
-    pub fn lose(&mut self, act: &Act, at_ms: u64) -> RequestRow {
+    pub fn drop_call(&mut self, act: &Act, at_ms: u64) -> RequestRow {
         self.counts.requests += 1;
-        RequestRow { at_ms, ask: act.kind.word(), key: act.key.clone(), order_id: Some(act.order), answer: "lost" }
+        RequestRow { at_ms, ask: act.kind.word(), key: act.key.clone(), order_id: Some(act.order), answer: "dropped" }
     }
 
     pub fn did_happen(&mut self, key: String, at_ms: u64) -> (RequestRow, Answer) {

@@ -102,6 +102,20 @@ async fn a_watched_count_is_told_and_new_calls_wait_at_the_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_given_up_before_it_left_is_never_executed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ledger.db");
+    let client = Client::open(&file, 1);
+    let given_up = tokio::time::timeout(Duration::from_millis(50), client.act(charge("a", 1))).await;
+    assert!(given_up.is_err(), "there is no ledger yet");
+    let served = file.clone();
+    let server = tokio::spawn(async move { serve(&served, LONG).await });
+    client.act(charge("b", 2)).await.expect("the client comes to the new ledger by itself");
+    assert_eq!(client.did_happen("a").await.expect("the ledger knows"), Fate::NotSeen);
+    end(server, client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_file_has_one_ledger_and_one_that_nobody_uses_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ledger.db");
