@@ -6,7 +6,7 @@ use crate::{
     client::Client,
     committer,
     engine::{Lobster, Outcome, Shared, Stores},
-    error::Error,
+    error::{BoxError, Error},
     expand::TaskOutput,
     host::{Host, HostRef, OsHost},
     keeper,
@@ -48,6 +48,7 @@ impl Builder {
         M: Task,
         Fut: Future + Send + 'static,
         Fut::Output: TaskOutput<Value = M::Output>,
+        <Fut::Output as TaskOutput>::Error: Into<BoxError>,
     {
         self.tasks.push(Registered::new(task));
         self

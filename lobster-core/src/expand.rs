@@ -26,18 +26,20 @@ use std::{borrow::Cow, fmt::Write, future::Future, marker::PhantomData};
 pub trait StepOutput {
     /// The value.
     type Value: Serialize + DeserializeOwned + Send + 'static;
+    /// The error. What it must be is asked where it is used: a bound here would have to hold for every lifetime.
+    type Error;
     /// Value or error.
-    fn split(self) -> Result<Self::Value, BoxError>;
+    fn split(self) -> Result<Self::Value, Self::Error>;
 }
 
 impl<T, E> StepOutput for Result<T, E>
 where
     T: Serialize + DeserializeOwned + Send + 'static,
-    E: Into<BoxError>,
 {
     type Value = T;
-    fn split(self) -> Result<T, BoxError> {
-        self.map_err(Into::into)
+    type Error = E;
+    fn split(self) -> Result<T, E> {
+        self
     }
 }
 
@@ -49,18 +51,20 @@ where
 pub trait TaskOutput {
     /// The value.
     type Value: Serialize + DeserializeOwned + Send + 'static;
+    /// The error. What it must be is asked where it is used: a bound here would have to hold for every lifetime.
+    type Error;
     /// Value or error.
-    fn split(self) -> Result<Self::Value, BoxError>;
+    fn split(self) -> Result<Self::Value, Self::Error>;
 }
 
 impl<T, E> TaskOutput for Result<T, E>
 where
     T: Serialize + DeserializeOwned + Send + 'static,
-    E: Into<BoxError>,
 {
     type Value = T;
-    fn split(self) -> Result<T, BoxError> {
-        self.map_err(Into::into)
+    type Error = E;
+    fn split(self) -> Result<T, E> {
+        self
     }
 }
 
@@ -72,18 +76,20 @@ where
 pub trait FateOutput {
     /// The value of the step.
     type Value: Serialize + DeserializeOwned + Send + 'static;
+    /// The error.
+    type Error;
     /// Fate or error.
-    fn split(self) -> Result<Fate<Self::Value>, BoxError>;
+    fn split(self) -> Result<Fate<Self::Value>, Self::Error>;
 }
 
 impl<T, E> FateOutput for Result<Fate<T>, E>
 where
     T: Serialize + DeserializeOwned + Send + 'static,
-    E: Into<BoxError>,
 {
     type Value = T;
-    fn split(self) -> Result<Fate<T>, BoxError> {
-        self.map_err(Into::into)
+    type Error = E;
+    fn split(self) -> Result<Fate<T>, E> {
+        self
     }
 }
 
@@ -168,6 +174,7 @@ pub fn own<T: ToOwned + ?Sized>(argument: &T) -> T::Owned {
 pub async fn inline<'c, O, Fut>(call: &'c Call, body: impl FnMut(&'c StepCtx) -> Fut) -> Result<O::Value, StepFailed>
 where
     O: StepOutput,
+    O::Error: Into<BoxError>,
     Fut: Future<Output = O>,
 {
     step::step(call, body).await
@@ -183,12 +190,13 @@ pub struct Probe<V> {
 pub fn probe<R, Fut>(mut ask: impl FnMut(StepCtx) -> Fut + Send + 'static) -> Probe<R::Value>
 where
     R: FateOutput,
+    R::Error: Into<BoxError>,
     Fut: Future<Output = R> + Send + 'static,
 {
     let ask: Ask = Box::new(move |cx| {
         let asking = ask(cx);
         Box::pin(async move {
-            let fate = asking.await.split()?;
+            let fate = asking.await.split().map_err(Into::into)?;
             Ok(match fate {
                 Fate::Happened(value) => Fate::Happened(crate::codec::encode(&value)?),
                 Fate::NotSeen => Fate::NotSeen,
@@ -211,12 +219,13 @@ pub fn spawned<O, Fut>(
 ) -> impl Future<Output = Result<O::Value, StepFailed>> + Send
 where
     O: StepOutput,
+    O::Error: Into<BoxError>,
     Fut: Future<Output = O> + Send + 'static,
 {
     let act: Act = Box::new(move |cx| {
         let acting = body(cx);
         let act: BoxFuture<'static, _> = Box::pin(async move {
-            let output = acting.await.split();
+            let output = acting.await.split().map_err(Into::into);
             step::encode(output).map(|(payload, _)| payload)
         });
         act

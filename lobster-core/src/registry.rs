@@ -6,7 +6,7 @@ use crate::{
     codec,
     ctx::Ctx,
     drive::Body,
-    error::{Error, StepFailed, body_failure},
+    error::{BoxError, Error, StepFailed, body_failure},
     expand::{Spec, TaskOutput},
     name,
 };
@@ -95,6 +95,7 @@ where
     F: Fn(Ctx, M::Input) -> TaskRun<M, Fut> + Send + Sync + 'static,
     Fut: Future + Send + 'static,
     Fut::Output: TaskOutput<Value = M::Output>,
+    <Fut::Output as TaskOutput>::Error: Into<BoxError>,
 {
     fn body(&self, ctx: Ctx, input: M::Input) -> TaskRun<M, Fut> {
         self(ctx, input)
@@ -116,6 +117,7 @@ impl Registered {
         F: TaskFn<M, Fut>,
         Fut: Future + Send + 'static,
         Fut::Output: TaskOutput<Value = M::Output>,
+        <Fut::Output as TaskOutput>::Error: Into<BoxError>,
     {
         Self {
             name: M::NAME,
@@ -125,7 +127,7 @@ impl Registered {
                 let input: M::Input = codec::decode(input)?;
                 let body = task.body(ctx, input);
                 Ok(Box::pin(async move {
-                    let value = body.await.split().map_err(body_failure)?;
+                    let value = body.await.split().map_err(|error| body_failure(error.into()))?;
                     codec::encode(&value).map_err(|error| {
                         StepFailed::new(FailureKind::Encoding, "", format!("the outcome: {error}"), "").record().clone()
                     })

@@ -41,6 +41,7 @@ pub(crate) enum Trouble {
 pub(crate) async fn step<'c, O, Fut>(call: &'c Call, mut body: impl FnMut(&'c StepCtx) -> Fut) -> Result<O::Value, StepFailed>
 where
     O: StepOutput,
+    O::Error: Into<BoxError>,
     Fut: Future<Output = O>,
 {
     let start = match call.begin().await {
@@ -56,7 +57,7 @@ where
     let began_ms = wall(call);
     loop {
         call.cx.attempt.store(number, Ordering::Relaxed);
-        let came = attempt(call, body(&call.cx)).await.and_then(|output| encode(output.split()));
+        let came = attempt(call, body(&call.cx)).await.and_then(|output| encode(output.split().map_err(Into::into)));
         let (came, value) = match came {
             Ok((payload, value)) => (Came::Value(payload), Ok(value)),
             Err(trouble) => match after(call.spec, &call.cx, number, trouble, random(call)) {
