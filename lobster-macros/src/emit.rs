@@ -58,21 +58,13 @@ impl<'f> Frame<'f> {
         quote_spanned!(end=> <#types>)
     }
 
-    /// The marker type that has the function's name in the namespace of types.
+    /// The marker type that has the function's name in the namespace of types. No lint of the author's looks at it, because it
+    /// is not made of his tokens alone.
     pub fn marker(&self, doc: &TokenStream) -> TokenStream {
         let (vis, name, conditions) = (&self.function.vis, self.marker_name(), self.conditions());
         quote_spanned! {self.here=>
             #(#conditions)*
             #doc
-            #[allow(
-                non_camel_case_types,
-                dead_code,
-                unreachable_pub,
-                missing_debug_implementations,
-                missing_copy_implementations,
-                clippy::empty_enums,
-                reason = "a type that only carries what belongs to the function of the same name"
-            )]
             #vis enum #name {}
         }
     }
