@@ -90,7 +90,8 @@ pub(crate) struct Doubt {
     /// Seq of the last intent.
     pub seq: u64,
     pub intent: Intent,
-    pub window: Option<Window>,
+    /// Its windows, by boot.
+    pub windows: Vec<Window>,
     /// The process died in it: nobody saw how it ended.
     pub died: bool,
     pub verdict: Option<Fate>,
@@ -257,7 +258,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
     start.doubt = known.in_doubt().map(|(seq, intent)| Doubt {
         seq: *seq,
         intent: intent.clone(),
-        window: known.window.clone(),
+        windows: known.windows.clone(),
         died: known.died(),
         verdict: known.verdict.clone(),
     });
@@ -404,6 +405,11 @@ impl Inner {
                     (None, Some((_, came))) if may_start => {
                         self.ready.push_back(id);
                         CallState::Attaching(came.clone())
+                    }
+                    // It was dropped before its intent was made, and its run left memory: there is nothing to attach to yet.
+                    (None, None) if may_start => {
+                        begin = Some(Begin::Run(start_of(known)));
+                        CallState::Running
                     }
                     _ => CallState::Unstarted,
                 }
