@@ -35,7 +35,7 @@ pub(crate) async fn sleep(duration: Duration) {
 }
 
 /// More polls than any healthy simulation makes without time going on.
-const POLLS_AT_ONE_MOMENT: u64 = 300_000;
+const POLLS_AT_ONE_MOMENT: u64 = 30_000;
 
 /// The moment at which every simulation begins: 2026-01-01T00:00:00Z.
 const EPOCH_MS: i64 = 1_767_225_600_000;
