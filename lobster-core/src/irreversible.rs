@@ -378,7 +378,6 @@ impl Conductor {
             generation: self.generation,
         };
         let seq = commit(&self.live, &mut self.live.lock(), Fact::Result(result.clone()), true);
-        shared.point("P16");
         // The body goes on at once; only a lost fence makes the result go another way.
         let (live, doubt) = (self.live.clone(), doubt.clone());
         shared.host.spawn(Box::pin(async move {

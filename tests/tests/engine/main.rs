@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod calls;
+mod crash;
 mod irreversible;
 mod runs;
 mod steps;
