@@ -115,7 +115,7 @@ macro_rules! held {
         })*
     };
 }
-held!(Payload, Failure, StepResult, Attempt, Intent, Window; String, u32, bool);
+held!(Payload, StepName, Failure, StepResult, Attempt, Intent, Window; String, u32, bool);
 
 fn payload() -> Payload {
     Payload { codec: Codec::Json.into(), data: Bytes::from_static(b"{}") }
@@ -169,7 +169,7 @@ fn every_message_is_written_as_published() {
     check!(published, Window { step: Some(step()), intent: u64::MAX, boot_id: "b".into(), end_ns: u64::MAX });
     check!(published, Delta {; fact: Fact {
         Result as result: result(), Attempt as attempt: Attempt::default(), Intent as intent: Intent::default(),
-        Window as window: Window::default()
+        Window as window: Window::default(), Detached as detached: step(), Attached as attached: step()
     } });
     check!(published, Deltas { deltas: vec![Delta::default(), Delta { fact: Some(Fact::Result(result())) }] });
     check!(published, Input { payload: Some(payload()) });

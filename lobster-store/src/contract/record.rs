@@ -233,7 +233,7 @@ pub struct Window {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Delta {
     /// The fact.
-    #[prost(oneof = "Fact", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6")]
     pub fact: Option<Fact>,
 }
 
@@ -252,6 +252,12 @@ pub enum Fact {
     /// The window of an older boot's intent.
     #[prost(message, tag = "4")]
     Window(Window),
+    /// The body dropped this irreversible call before it saw its result.
+    #[prost(message, tag = "5")]
+    Detached(StepName),
+    /// The body asked again, by key, for a call that it had dropped, and sees its result here.
+    #[prost(message, tag = "6")]
+    Attached(StepName),
 }
 
 /// Body of a row: deltas in seq order.

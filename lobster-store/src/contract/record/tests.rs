@@ -64,7 +64,15 @@ fn facts() -> Vec<Fact> {
         sent_ms: 1_780_000_000_000,
     };
     let window = Window { step: step(Which::Occurrence(0)), intent: 5, boot_id: "77aa".into(), end_ns: 89_000_000_000 };
-    vec![Fact::Result(result()), Fact::Attempt(attempt), Fact::Intent(intent), Fact::Window(window)]
+    let named = StepName { scope: "left".into(), name: "charge".into(), which: Some(Which::Key("order-42".into())) };
+    vec![
+        Fact::Result(result()),
+        Fact::Attempt(attempt),
+        Fact::Intent(intent),
+        Fact::Window(window),
+        Fact::Detached(named.clone()),
+        Fact::Attached(named),
+    ]
 }
 
 fn body(facts: Vec<Fact>) -> Bytes {
@@ -73,7 +81,7 @@ fn body(facts: Vec<Fact>) -> Bytes {
 
 /// A valid row of [`facts`]: last seq, body, checksum.
 fn row() -> (Seq, Bytes, Mark) {
-    let (to, body) = (FROM + 3, body(facts()));
+    let (to, body) = (FROM + 5, body(facts()));
     let crc = row_crc(RUN, EPOCH, FROM, to, &body);
     (to, body, crc)
 }
@@ -220,7 +228,7 @@ fn a_row_moved_to_another_run_seq_or_epoch_is_refused() {
 #[test]
 fn a_row_holds_as_many_deltas_as_its_seqs_say() {
     let body = body(facts());
-    for (from, to) in [(FROM, FROM + 2), (FROM, FROM + 4), (0, 3), (FROM, FROM - 1), (1, u64::MAX), (u64::MAX, 0)] {
+    for (from, to) in [(FROM, FROM + 4), (FROM, FROM + 6), (0, 5), (FROM, FROM - 1), (1, u64::MAX), (u64::MAX, 0)] {
         assert_corrupt(open_row(RUN, EPOCH, from, to, &body, row_crc(RUN, EPOCH, from, to, &body)), from, "delta");
     }
 }
@@ -276,7 +284,7 @@ const GOLDEN_OUTCOME: &str = "04389344 122d080212034534321a0d63617264206465636c6
     003";
 const GOLDEN_VERDICT: &str = "339d014a 0a2e0a100a046c65667412066368617267651802120608011202313920012880909282e7333099909282e733380\
     240011801";
-const GOLDEN_ROWS: [&str; 4] = [
+const GOLDEN_ROWS: [&str; 6] = [
     "7a629e3d 0a300a2e0a100a046c65667412066368617267651802120608011202313920012880909282e7333099909282e73\
     338024001",
     "0e89d422 0a5812560a180a046c656674120663686172676522086f726465722d343210021a2d080212034534321a0d63617\
@@ -285,4 +293,6 @@ const GOLDEN_ROWS: [&str; 4] = [
     536373839616263646566280130033a0439643362408084bbec9e0248015210abababababababababababababababab58809\
     09282e733",
     "45af8299 0a2322210a100a046c6566741206636861726765180010051a04373761612080f4c0c6cb02",
+    "00600eec 0a1a2a180a046c656674120663686172676522086f726465722d3432",
+    "ff1b7828 0a1a32180a046c656674120663686172676522086f726465722d3432",
 ];

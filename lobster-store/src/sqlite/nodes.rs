@@ -1,0 +1,220 @@
+//! The directory of the processes: which incarnations live here, and what proves one dead.
+//!
+//! Invariant: any doubt about a death is no proof. A lock is believed only on the very file that the row names, on a file
+//! system where locks bind everybody.
+
+use super::{
+    Sqlite,
+    beat::{BeatFile, Header, Place},
+    failure,
+    host::{self, Host},
+    sql::{Args, get_id},
+};
+use crate::contract::{Beat, Boot, Failed, Incarnation, NewNode, Renewed, Result, RunId};
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File, OpenOptions},
+    io::{self, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicU64, atomic::Ordering},
+};
+use uuid::Uuid;
+
+/// Slots tried for a name. More processes than this on one file are a mistake.
+const NAMES_MAX: usize = 4096;
+
+/// The identity of an incarnation, as its row has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Papers {
+    pub(super) boot_id: String,
+    pub(super) machine_id: String,
+    pub(super) place: Place,
+}
+
+/// An incarnation of this process.
+pub(super) struct Held {
+    pub(super) name: String,
+    pub(super) beat: BeatFile,
+    slots: usize,
+    /// Seq of the last beat that this process tried to write.
+    last: AtomicU64,
+    /// The lock of its slot or name, let go of when this is dropped.
+    _name_lock: File,
+}
+
+/// Why a process is surely gone.
+pub(super) enum Proof {
+    /// Its beat file could be locked, and stays so as long as this lives.
+    Locked(BeatFile),
+    /// The host has been booted since.
+    Rebooted,
+}
+
+/// `<db>.nodes`, seen from this process.
+pub(super) struct Nodes {
+    dir: PathBuf,
+    held: RwLock<HashMap<Incarnation, Arc<Held>>>,
+    known: Mutex<HashMap<Incarnation, Papers>>,
+}
+
+impl Nodes {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir, held: RwLock::default(), known: Mutex::default() }
+    }
+
+    pub(super) fn beat_path(&self, incarnation: Incarnation) -> PathBuf {
+        self.dir.join(incarnation.to_string())
+    }
+
+    /// Takes slot or name, and the beat file. The same again finds what it took.
+    pub(super) fn hold(&self, node: &NewNode, now: Boot) -> Result<Arc<Held>> {
+        if let Some(held) = self.held(node.incarnation) {
+            return Ok(held);
+        }
+        let (name, name_lock) = match &node.name {
+            Some(name) => (name.clone(), self.lock_name(name)?),
+            None => self.lock_slot()?,
+        };
+        let path = self.beat_path(node.incarnation);
+        let beat = BeatFile::create(&path, node.incarnation, now, node.slots).map_err(|error| failure::of_io(&path, &error))?;
+        let held = Arc::new(Held { name, beat, slots: node.slots, last: AtomicU64::new(0), _name_lock: name_lock });
+        self.held.write().unwrap_or_else(PoisonError::into_inner).insert(node.incarnation, held.clone());
+        Ok(held)
+    }
+
+    /// Lets go of everything an incarnation of this process has.
+    pub(super) fn let_go(&self, incarnation: Incarnation) {
+        let held = self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
+        if held.is_some() {
+            fs::remove_file(self.beat_path(incarnation)).ok();
+        }
+    }
+
+    pub(super) fn held(&self, incarnation: Incarnation) -> Option<Arc<Held>> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).get(&incarnation).cloned()
+    }
+
+    fn lock_slot(&self) -> Result<(String, File)> {
+        let host = &Host::this().name;
+        for slot in 0..NAMES_MAX {
+            if let Some(file) = self.try_lock(&format!("{slot}.lock"))? {
+                return Ok((format!("{host}-{slot}"), file));
+            }
+        }
+        Err(Failed::Refused(format!("{}: all {NAMES_MAX} slots are taken", self.dir.display())))
+    }
+
+    fn lock_name(&self, name: &str) -> Result<File> {
+        // A name may hold anything, the name of a file may not.
+        let of_file = Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes());
+        match self.try_lock(&format!("name-{of_file}.lock"))? {
+            Some(mut file) => {
+                // For people who look at the directory.
+                file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(name.as_bytes())).ok();
+                Ok(file)
+            }
+            None => Err(Failed::Refused(format!("a living process of this host has the node name {name:?}"))),
+        }
+    }
+
+    fn try_lock(&self, file_name: &str) -> Result<Option<File>> {
+        let path = self.dir.join(file_name);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = open.map_err(|error| failure::of_io(&path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(failure::of_io(&path, &error)),
+        }
+    }
+
+    /// Remembers what rows say, for [`proves_dead`](Self::proves_dead).
+    pub(super) fn remember(&self, papers: HashMap<Incarnation, Papers>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = papers;
+    }
+
+    /// A hint at a death: what `revoke` will check again, on the row as it is then.
+    pub(super) fn proves_dead(&self, incarnation: Incarnation) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&incarnation).cloned();
+        known.is_some_and(|papers| self.prove(incarnation, &papers).is_some())
+    }
+
+    /// Proves that the process of an incarnation is gone. `None`: cannot tell.
+    pub(super) fn prove(&self, incarnation: Incarnation, papers: &Papers) -> Option<Proof> {
+        let here = Host::this();
+        // Copies of a virtual machine may share an id; on a file system of their own they do not share this file.
+        let known = |id: &str| !id.is_empty();
+        let dir = File::open(&self.dir).ok()?;
+        if !host::locks_bind(&dir) || !known(&papers.boot_id) || !known(&here.boot_id) {
+            return None;
+        }
+        if papers.boot_id != here.boot_id {
+            return (known(&papers.machine_id) && papers.machine_id == here.machine_id).then_some(Proof::Rebooted);
+        }
+        let beat = BeatFile::open(&self.beat_path(incarnation)).ok()?;
+        let same = beat.place().ok()? == papers.place && beat.header().ok()??.incarnation == incarnation;
+        if !same || !host::locks_bind(beat.file()) {
+            return None;
+        }
+        // A lock belongs to the open file, not to the process: this one knows nothing of those that this process holds.
+        beat.file().try_lock().ok()?;
+        Some(Proof::Locked(beat))
+    }
+
+    /// The beat as its file says it.
+    pub(super) fn header(&self, incarnation: Incarnation, place: Place) -> Option<(BeatFile, Header)> {
+        let beat = BeatFile::open(&self.beat_path(incarnation)).ok()?;
+        let header = beat.header().ok()??;
+        (header.incarnation == incarnation && beat.place().ok()? == place).then_some((beat, header))
+    }
+
+    /// Removes the beat files of incarnations that are over, once their process is gone too.
+    pub(super) async fn tidy(&self, store: &Sqlite) {
+        let Ok(files) = fs::read_dir(&self.dir) else { return };
+        let named = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<Incarnation>().ok();
+        let found: Vec<_> = files.flatten().filter_map(named).collect();
+        if found.is_empty() {
+            return;
+        }
+        let text = "SELECT incarnation FROM lobster_nodes WHERE state = 0;";
+        let Ok(rows) = store.readers.read(text, Args::default()).await else { return };
+        let active: Result<HashSet<_>> = rows.iter().flatten().map(|row| get_id(row, 0, Incarnation::from_slice)).collect();
+        let Ok(active) = active else { return };
+        for incarnation in found.into_iter().filter(|incarnation| !active.contains(incarnation)) {
+            let path = self.beat_path(incarnation);
+            // The lock of one that is about to join is held, so it is left alone.
+            if let Ok(beat) = BeatFile::open(&path)
+                && beat.file().try_lock().is_ok()
+                && beat.is_linked().unwrap_or(false)
+            {
+                fs::remove_file(&path).ok();
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Writes a beat that needs nobody's leave.
+    pub(super) fn renew(&self, incarnation: Incarnation, beat: Beat) -> io::Result<Renewed> {
+        let Some(now) = self.beat.header()? else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the beat file was overwritten"));
+        };
+        if !self.beat.is_linked()? {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the beat file was removed"));
+        }
+        // Above what this process tried: somebody else beats in its name.
+        if now.revoked || now.seq >= beat.seq || now.seq > self.last.load(Ordering::Relaxed) {
+            return Ok(Renewed::Revoked);
+        }
+        self.last.store(beat.seq, Ordering::Relaxed);
+        self.beat.write(incarnation, beat)?;
+        Ok(Renewed::Good)
+    }
+
+    pub(super) fn note(&self, slot: usize, run: Option<RunId>) {
+        if slot < self.slots {
+            self.beat.note(slot, run).ok();
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The tables, and the steps that bring an older file to them.
+//!
+//! Invariant: a step that was released never changes; a file of a newer version is not touched.
+//!
+//! `lobster_runs` is the hot row and holds no payloads. Its indexes are partial, so that ended runs, which pile up until
+//! retention takes them, are in no index that a claim or a batch looks at. States are stored as `RunState` numbers them:
+//! 0 ready, 1 running, 2 held, from 3 ended.
+
+use super::{
+    failure::{self, Stage},
+    reader::{self, Use},
+    sql::{self, Args},
+};
+use crate::contract::{Failed, NodeState, Result, RunState, limits};
+use sqlx::{Connection, sqlite::SqliteConnection, sqlite::SqliteRow};
+use std::path::Path;
+
+/// Version `n` of the schema is what the first `n` steps make.
+const STEPS: &[&str] = &[FIRST];
+
+// What the first step says in numbers. Whoever changes one of these adds a step that rebuilds the indexes.
+const _: () = assert!(RunState::Ready as u8 == 0 && RunState::Running as u8 == 1 && RunState::Held as u8 == 2);
+const _: () = assert!(limits::DEATHS_ALONE == 3);
+
+const FIRST: &str = "
+CREATE TABLE lobster_runs (
+    id BLOB NOT NULL PRIMARY KEY,
+    key TEXT,
+    digest BLOB NOT NULL,
+    task TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    owner BLOB,
+    epoch INTEGER NOT NULL,
+    tail INTEGER NOT NULL,
+    mark INTEGER NOT NULL,
+    syncs INTEGER NOT NULL,
+    wake INTEGER NOT NULL,
+    wake_seen INTEGER NOT NULL,
+    cancel INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    deaths INTEGER NOT NULL,
+    due INTEGER NOT NULL,
+    submitted INTEGER NOT NULL,
+    ended INTEGER,
+    reason TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX lobster_runs_key ON lobster_runs (key) WHERE key IS NOT NULL;
+CREATE INDEX lobster_runs_ready ON lobster_runs (task, version, due, id) WHERE state = 0;
+CREATE INDEX lobster_runs_suspect ON lobster_runs (task, version, due, id) WHERE state = 0 AND deaths >= 3;
+CREATE INDEX lobster_runs_running ON lobster_runs (owner, due, id) WHERE state = 1;
+CREATE INDEX lobster_runs_ended ON lobster_runs (ended, id) WHERE ended IS NOT NULL;
+CREATE TABLE lobster_inputs (
+    run BLOB NOT NULL PRIMARY KEY,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE lobster_deltas (
+    run BLOB NOT NULL,
+    seq_from INTEGER NOT NULL,
+    seq_to INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX lobster_deltas_seq ON lobster_deltas (run, seq_from);
+CREATE TABLE lobster_outcomes (
+    run BLOB NOT NULL PRIMARY KEY,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE lobster_verdicts_in (
+    run BLOB NOT NULL,
+    intent INTEGER NOT NULL,
+    step BLOB NOT NULL,
+    origin INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (run, intent)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE lobster_tags (
+    run BLOB NOT NULL,
+    tag TEXT NOT NULL,
+    PRIMARY KEY (run, tag)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX lobster_tags_tag ON lobster_tags (tag, run);
+CREATE TABLE lobster_nodes (
+    incarnation BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    ttl_ms INTEGER NOT NULL,
+    slots INTEGER NOT NULL,
+    beat INTEGER NOT NULL,
+    beat_at_ns INTEGER NOT NULL,
+    boot_id TEXT NOT NULL,
+    machine_id TEXT NOT NULL,
+    beat_device INTEGER NOT NULL,
+    beat_inode INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE lobster_node_tasks (
+    incarnation BLOB NOT NULL,
+    task TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (incarnation, task, version)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Stored number of a node's state.
+pub(super) fn node_state_number(state: NodeState) -> i64 {
+    match state {
+        NodeState::Active => 0,
+        NodeState::Left => 1,
+        NodeState::Failed => 2,
+    }
+}
+
+/// From its stored number.
+pub(super) fn node_state(number: i64) -> Result<NodeState> {
+    match number {
+        0 => Ok(NodeState::Active),
+        1 => Ok(NodeState::Left),
+        2 => Ok(NodeState::Failed),
+        _ => Err(Failed::Internal(format!("there is no state {number} of a node"))),
+    }
+}
+
+/// Brings the file at `path` to the schema of this code. The caller holds the gate.
+pub(super) async fn prepare(path: &Path) -> Result<()> {
+    let mut connection = reader::connect(path, Use::Look).await?;
+    let done = prepare_on(&mut connection).await;
+    // Waited for: the next connection should not find this one's locks.
+    connection.close().await.ok();
+    done
+}
+
+async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {
+    let library = text(connection, "SELECT sqlite_version();").await?;
+    if parts(&library) < parts(OLDEST) {
+        return Err(Failed::Refused(format!("SQLite {library} can corrupt a log that is written anew; {OLDEST} is needed")));
+    }
+    let found = version(connection).await?;
+    let known = STEPS.len();
+    if found > known {
+        let number = |version: usize| u32::try_from(version).unwrap_or(u32::MAX);
+        return Err(Failed::NewerVersion { found: number(found), known: number(known) });
+    }
+    // Only before the first page is written; in a file that is shared with an application it is as that made it.
+    call(connection, "PRAGMA auto_vacuum=INCREMENTAL;").await?;
+    let mode = text(connection, "PRAGMA journal_mode=WAL;").await?;
+    if mode != "wal" {
+        return Err(Failed::Refused(format!("the file stays in journal mode {mode}, its file system cannot share memory")));
+    }
+    if found < known {
+        // Synced, or a crash could leave a file that its own log does not fit.
+        call(connection, "PRAGMA synchronous=FULL;BEGIN IMMEDIATE;").await?;
+        // Read again: another process may have been faster.
+        let found = version(connection).await?;
+        for step in STEPS.iter().skip(found) {
+            call(connection, step).await?;
+        }
+        let set = format!("INSERT OR REPLACE INTO lobster_meta (name, value) VALUES ('schema', {known});COMMIT;");
+        call(
+            connection,
+            &["CREATE TABLE IF NOT EXISTS lobster_meta (name TEXT PRIMARY KEY, value INTEGER) STRICT;", &set].concat(),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// The first version without a bug that corrupts a database when a log is reset.
+const OLDEST: &str = "3.51.3";
+
+fn parts(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+async fn version(connection: &mut SqliteConnection) -> Result<usize> {
+    if call(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'lobster_meta';").await?.is_empty() {
+        return Ok(0);
+    }
+    let rows = call(connection, "SELECT value FROM lobster_meta WHERE name = 'schema';").await?;
+    rows.first().map_or(Ok(0), |row| Ok(sql::get_u32(row, 0)? as usize))
+}
+
+async fn text(connection: &mut SqliteConnection, statement: &str) -> Result<String> {
+    let rows = call(connection, statement).await?;
+    rows.first().map_or_else(|| Err(Failed::Internal("a pragma without an answer".to_owned())), |row| sql::get(row, 0))
+}
+
+async fn call(connection: &mut SqliteConnection, text: &str) -> Result<Vec<SqliteRow>> {
+    let ran = sql::run(connection, text.to_owned(), Args::default()).await;
+    match &ran.error {
+        None => Ok(ran.rows.into_iter().flatten().collect()),
+        Some(error) => Err(failure::of_sqlite(Stage::Read, error)),
+    }
+}

@@ -1,0 +1,155 @@
+//! Statements and rows: how the tier talks to SQLite in as few calls of the driver as possible.
+//!
+//! Invariant: the text of a statement depends only on bucket sizes, never on values, so that it is prepared once.
+//!
+//! The driver hands each call to a thread of its connection and waits for it. One call may hold several statements: they
+//! take the arguments in order (`?`), or by number (`$1`), and numbers count over the whole call.
+
+use crate::contract::{Failed, Result, RunState};
+use bytes::Bytes;
+use futures_core::Stream as _;
+use sqlx::{
+    Arguments, AssertSqlSafe, Decode, Either, Encode, Executor, Row, Type,
+    sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow},
+};
+use std::{fmt::Write, future::poll_fn, pin::Pin};
+
+/// Rows of one statement in a multi-row statement. More are spread over several.
+pub(super) const ROWS_MAX: usize = 1024;
+
+/// Arguments of one call, in order.
+#[derive(Default)]
+pub(super) struct Args {
+    args: SqliteArguments,
+}
+
+impl Args {
+    pub(super) fn push<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) {
+        self.args.add(value).expect("an integer, a text or a blob is always encoded for SQLite");
+    }
+
+    pub(super) fn nulls(&mut self, count: usize) {
+        for _ in 0..count {
+            self.push(None::<i64>);
+        }
+    }
+
+    /// Number of the argument that was pushed last, as `$n` names it.
+    pub(super) fn last(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Pushes `value` and returns the number that names it.
+    pub(super) fn number<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) -> usize {
+        self.push(value);
+        self.last()
+    }
+}
+
+/// How far a call came.
+pub(super) struct Ran {
+    /// Rows of each statement that was completed.
+    pub(super) rows: Vec<Vec<SqliteRow>>,
+    /// Why the next one was not.
+    pub(super) error: Option<sqlx::Error>,
+}
+
+/// Runs all statements of `sql` as one call.
+pub(super) async fn run(connection: &mut SqliteConnection, sql: String, args: Args) -> Ran {
+    let mut stream = connection.fetch_many(sqlx::query_with(AssertSqlSafe(sql), args.args));
+    let mut ran = Ran { rows: Vec::new(), error: None };
+    let mut rows = Vec::new();
+    while let Some(next) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
+        match next {
+            Ok(Either::Right(row)) => rows.push(row),
+            Ok(Either::Left(_)) => ran.rows.push(std::mem::take(&mut rows)),
+            Err(error) => {
+                ran.error = Some(error);
+                break;
+            }
+        }
+    }
+    ran
+}
+
+/// Value of column `at`.
+pub(super) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
+    row.try_get(at).map_err(|error| Failed::Internal(format!("a column has not the type it was written with: {error}")))
+}
+
+/// An unsigned number, which SQLite keeps as a signed one of the same bits.
+pub(super) fn get_u64(row: &SqliteRow, at: usize) -> Result<u64> {
+    get::<i64>(row, at).map(i64::cast_unsigned)
+}
+
+/// A number of 32 bits.
+pub(super) fn get_u32(row: &SqliteRow, at: usize) -> Result<u32> {
+    u32::try_from(get::<i64>(row, at)?).map_err(|_| Failed::Internal("a number is over its range".to_owned()))
+}
+
+/// A state of a run.
+pub(super) fn get_state(row: &SqliteRow, at: usize) -> Result<RunState> {
+    let number = get::<i64>(row, at)?;
+    u8::try_from(number)
+        .ok()
+        .and_then(RunState::from_number)
+        .ok_or_else(|| Failed::Internal(format!("there is no state {number}")))
+}
+
+/// Something with an id of sixteen bytes.
+pub(super) fn get_id<T>(row: &SqliteRow, at: usize, of: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+    of(get::<&[u8]>(row, at)?).ok_or_else(|| Failed::Internal("an id has not sixteen bytes".to_owned()))
+}
+
+/// Rows of the statement `at` of a call.
+pub(super) fn rows_of(rows: &[Vec<SqliteRow>], at: usize) -> &[SqliteRow] {
+    rows.get(at).map_or(&[], Vec::as_slice)
+}
+
+/// The size a statement of `count` rows is written for.
+pub(super) fn bucket(count: usize) -> usize {
+    count.next_power_of_two()
+}
+
+/// `(?, ?), (?, ?), ..`: `rows` rows of `columns` values.
+pub(super) fn values(rows: usize, columns: usize) -> String {
+    let mut text = String::with_capacity(rows * (columns * 2 + 4));
+    for row in 0..rows {
+        text.push_str(if row == 0 { "(?" } else { ", (?" });
+        for _ in 1..columns {
+            text.push_str(",?");
+        }
+        text.push(')');
+    }
+    text
+}
+
+/// `?, ?, ..` for an IN list.
+pub(super) fn marks(count: usize) -> String {
+    let mut text = "?,".repeat(count);
+    text.pop();
+    text
+}
+
+/// `$from, $from+1, ..`: `count` numbered arguments.
+pub(super) fn numbered(from: usize, count: usize) -> String {
+    let mut text = String::with_capacity(count * 5);
+    for number in from..from + count {
+        let comma = if number == from { "" } else { "," };
+        write!(text, "{comma}${number}").expect("writing to a string never fails");
+    }
+    text
+}
+
+/// `INSERT INTO <head>` of up to [`ROWS_MAX`] rows. Rows whose first value is null are padding.
+pub(super) fn insert(head: &str, rows: usize, columns: usize) -> String {
+    match rows {
+        1 => format!("INSERT INTO {head} VALUES {};", values(1, columns)),
+        _ => format!("INSERT INTO {head} SELECT * FROM (VALUES {}) WHERE column1 IS NOT NULL;", values(rows, columns)),
+    }
+}
+
+/// Bytes of a blob.
+pub(super) fn get_bytes(row: &SqliteRow, at: usize) -> Result<Bytes> {
+    get::<&[u8]>(row, at).map(Bytes::copy_from_slice)
+}

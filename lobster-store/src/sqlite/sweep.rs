@@ -1,0 +1,74 @@
+//! Retention: what is removed, and how the file stays small.
+//!
+//! Invariant: a run is removed with everything it has in one transaction, and only after its end.
+
+use super::{
+    Sqlite,
+    sql::{Args, get, rows_of},
+    writer::Txn,
+};
+use crate::contract::{Result, Wall};
+
+/// Ended runs before a time, the oldest first. Said in each statement of the sweep, which all see the same.
+const GONE: &str = "SELECT id FROM lobster_runs INDEXED BY lobster_runs_ended \
+                    WHERE ended IS NOT NULL AND ended < $1 ORDER BY ended, id LIMIT $2";
+
+/// Nodes that are over and own nothing.
+const IDLE: &str = "SELECT incarnation FROM lobster_nodes WHERE state <> 0 \
+                    AND incarnation NOT IN (SELECT owner FROM lobster_runs INDEXED BY lobster_runs_running \
+                    WHERE state = 1 AND owner = lobster_nodes.incarnation)";
+
+/// Free pages that are left alone: new runs will use them. Beyond that, a quarter of the file is.
+const FREE_PAGES: i64 = 512;
+
+/// Pages given back to the file system by one sweep. Bounds the time the writer is held.
+const PAGES_BACK: i64 = 2048;
+
+impl Sqlite {
+    pub(super) async fn sweep_runs(&self, before: Wall, limit: usize) -> Result<usize> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let args = || {
+            let mut args = Args::default();
+            args.push(before.0);
+            args.push(limit);
+            args
+        };
+        let look = format!("SELECT EXISTS ({GONE}) OR EXISTS ({IDLE});PRAGMA freelist_count;PRAGMA page_count;");
+        let rows = self.readers.read(&look, args()).await?;
+        let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
+        let found = number(0)? != 0;
+        if !found && excess(number(1)?, number(2)?) == 0 {
+            self.nodes.tidy(self).await;
+            return Ok(0);
+        }
+        let args = args();
+        let removed = self.writer.write(true, move |txn| Box::pin(sweep(txn, args))).await?;
+        self.nodes.tidy(self).await;
+        Ok(removed)
+    }
+}
+
+async fn sweep(txn: &mut Txn, args: Args) -> Result<usize> {
+    let mut text = String::new();
+    for table in ["lobster_deltas", "lobster_inputs", "lobster_outcomes", "lobster_verdicts_in", "lobster_tags"] {
+        text += &format!("DELETE FROM {table} WHERE run IN ({GONE});");
+    }
+    text += &format!(
+        "DELETE FROM lobster_runs WHERE id IN ({GONE}) RETURNING 1;\
+         DELETE FROM lobster_node_tasks WHERE incarnation IN ({IDLE});\
+         DELETE FROM lobster_nodes WHERE incarnation IN ({IDLE});\
+         PRAGMA freelist_count;PRAGMA page_count;"
+    );
+    let rows = txn.run(&text, args).await?;
+    let removed = rows_of(&rows, 5).len();
+    let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
+    let back = excess(number(8)?, number(9)?);
+    let vacuum = if back > 0 { format!("PRAGMA incremental_vacuum({back});") } else { String::new() };
+    txn.commit(&vacuum, Args::default()).await?;
+    Ok(removed)
+}
+
+/// Pages worth giving back.
+fn excess(free: i64, pages: i64) -> i64 {
+    (free - FREE_PAGES.max(pages / 4)).clamp(0, PAGES_BACK)
+}

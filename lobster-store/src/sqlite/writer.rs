@@ -1,0 +1,205 @@
+//! The one connection that writes, and its transactions.
+//!
+//! Invariant: a connection goes back to its place only if it is known to be outside a transaction.
+
+use super::{
+    failure::{self, Stage},
+    gate::Gate,
+    reader,
+    sql::{self, Args},
+};
+use crate::contract::{Failed, Result};
+use sqlx::{Connection, sqlite::SqliteConnection, sqlite::SqliteRow};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, path::PathBuf, pin::Pin, sync::Arc};
+use tokio::sync::Mutex;
+
+/// What a transaction does: its work on a task of its own.
+pub(super) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 't>>;
+
+/// The file that a path names: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(path: &Path) -> Result<Self> {
+        let data = fs::metadata(path).map_err(|error| failure::of_io(path, &error))?;
+        Ok(Self { device: data.dev(), inode: data.ino() })
+    }
+
+    /// Is it still the file that was opened? One that was replaced underneath would take writes that nobody ever finds.
+    pub(super) fn check(self, path: &Path) -> Result<()> {
+        match Self::of(path) {
+            Ok(now) if now == self => Ok(()),
+            Ok(_) => Err(Failed::Refused(format!("{}: the database file was replaced underneath; restart", path.display()))),
+            Err(failed) => Err(Failed::Refused(format!("the database file is gone; restart ({failed})"))),
+        }
+    }
+}
+
+/// The writer of one open store.
+pub(super) struct Writer {
+    path: PathBuf,
+    identity: Identity,
+    desk: Mutex<Desk>,
+}
+
+struct Desk {
+    gate: Gate,
+    connection: Option<Pen>,
+    /// A sync failed. The kernel reports that once, so the next one proves nothing about what was written before: all of it has
+    /// to be written into the database file anew.
+    unsynced: bool,
+}
+
+/// An open connection and how it syncs.
+struct Pen {
+    connection: SqliteConnection,
+    /// Does a commit sync? `None`: not set yet.
+    full: Option<bool>,
+}
+
+impl Writer {
+    pub(super) fn new(path: PathBuf, gate: Gate) -> Result<Self> {
+        let identity = Identity::of(&path)?;
+        Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection: None, unsynced: false }) })
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Runs `work` in one writing transaction. It goes on if the caller's future is dropped.
+    pub(super) async fn write<T, W>(self: &Arc<Self>, synced: bool, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&'t mut Txn) -> Work<'t, T> + Send + 'static,
+    {
+        let writer = self.clone();
+        let write = async move { writer.write_here(synced, work).await };
+        #[allow(clippy::disallowed_methods, reason = "a transaction outlives the future that asked for it")]
+        let task = tokio::spawn(write);
+        task.await.unwrap_or_else(|error| Err(Failed::Unknown(format!("the task of a transaction ended: {error}"))))
+    }
+
+    async fn write_here<T, W>(&self, synced: bool, work: W) -> Result<T>
+    where
+        W: for<'t> FnOnce(&'t mut Txn) -> Work<'t, T>,
+    {
+        let mut desk = self.desk.lock().await;
+        self.identity.check(&self.path)?;
+        let _turn = desk.gate.enter().await?;
+        let pen = match desk.connection.take() {
+            Some(pen) => pen,
+            None => self.reopen(&mut desk.unsynced).await?,
+        };
+        let mut txn = Txn { pen, synced, at: At::Outside, broken: false, unsynced: false };
+        let done = work(&mut txn).await;
+        txn.close().await;
+        desk.unsynced |= txn.unsynced;
+        if txn.broken {
+            // Waited for, so that its locks are gone before the next one opens.
+            txn.pen.connection.close().await.ok();
+        } else {
+            desk.connection = Some(txn.pen);
+        }
+        done
+    }
+
+    async fn reopen(&self, unsynced: &mut bool) -> Result<Pen> {
+        let mut connection = reader::connect(&self.path, reader::Use::Write).await?;
+        if *unsynced {
+            let text = "PRAGMA synchronous=FULL; PRAGMA wal_checkpoint(TRUNCATE);".to_owned();
+            let ran = sql::run(&mut connection, text, Args::default()).await;
+            if let Some(error) = &ran.error {
+                return Err(failure::of_sqlite(Stage::Read, error));
+            }
+            let row = ran.rows.iter().flatten().last();
+            let whole = row.map(|row| Ok((sql::get::<i64>(row, 1)?, sql::get::<i64>(row, 2)?))).transpose()?;
+            if !matches!(whole, Some((written, moved)) if written == moved) {
+                return Err(Failed::Unavailable("a sync failed, and readers keep the log from being written anew".to_owned()));
+            }
+            *unsynced = false;
+        }
+        Ok(Pen { connection, full: None })
+    }
+}
+
+/// Where a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Outside,
+    Inside,
+    Over,
+}
+
+/// One writing transaction: begun by its first call, ended by [`commit`](Txn::commit), rolled back otherwise.
+pub(super) struct Txn {
+    pen: Pen,
+    synced: bool,
+    at: At,
+    broken: bool,
+    unsynced: bool,
+}
+
+impl Txn {
+    /// Runs the statements of `text` within the transaction. Rows per statement.
+    pub(super) async fn run(&mut self, text: &str, args: Args) -> Result<Vec<Vec<SqliteRow>>> {
+        self.call(text, args, "").await
+    }
+
+    /// Runs the statements of `text` and commits, in one call.
+    pub(super) async fn commit(&mut self, text: &str, args: Args) -> Result<Vec<Vec<SqliteRow>>> {
+        self.call(text, args, "COMMIT").await
+    }
+
+    async fn call(&mut self, text: &str, args: Args, end: &str) -> Result<Vec<Vec<SqliteRow>>> {
+        let mut before = 0;
+        let mut start = "";
+        if self.at == At::Outside {
+            // SQLite changes it only outside a transaction.
+            (before, start) = match (self.pen.full == Some(self.synced), self.synced) {
+                (true, _) => (1, "BEGIN IMMEDIATE;"),
+                (false, true) => (2, "PRAGMA synchronous=FULL;BEGIN IMMEDIATE;"),
+                (false, false) => (2, "PRAGMA synchronous=NORMAL;BEGIN IMMEDIATE;"),
+            };
+            self.pen.full = Some(self.synced);
+            self.at = At::Inside;
+        }
+        let mut ran = sql::run(&mut self.pen.connection, [start, text, end].concat(), args).await;
+        let own = ran.rows.len().saturating_sub(before);
+        if let Some(error) = ran.error {
+            let statements = count_statements(text);
+            let stage = if !end.is_empty() && own >= statements { Stage::Commit } else { Stage::Write };
+            self.unsynced |= failure::is_io(&error);
+            let failed = failure::of_sqlite(stage, &error);
+            self.broken |= matches!(failed, Failed::Unknown(_)) || failure::is_io(&error);
+            return Err(failed);
+        }
+        if !end.is_empty() {
+            self.at = At::Over;
+            ran.rows.pop();
+        }
+        ran.rows.drain(..before.min(ran.rows.len()));
+        Ok(ran.rows)
+    }
+
+    /// Leaves the connection outside a transaction, or marks it as broken.
+    async fn close(&mut self) {
+        if self.at != At::Inside || self.broken {
+            return;
+        }
+        let ran = sql::run(&mut self.pen.connection, "ROLLBACK".to_owned(), Args::default()).await;
+        // Without a transaction there is nothing to undo: it was not begun, or SQLite has rolled it back itself.
+        self.broken = ran.error.is_some_and(|error| !failure::is_no_transaction(&error));
+        // The pragma may be what failed.
+        self.pen.full = None;
+    }
+}
+
+/// Statements in a text of this tier, which ends each with a semicolon and has none within.
+fn count_statements(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b';').count()
+}
