@@ -10,6 +10,9 @@ use super::{
 use bytes::Bytes;
 use prost::Message;
 
+#[cfg(test)]
+mod tests;
+
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
