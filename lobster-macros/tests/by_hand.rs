@@ -89,7 +89,7 @@ mod by_hand {
 
 /// What is left of a run: its steps by name with what they gave, and its outcome.
 async fn recorded(lobster: Lobster, id: lobster_core::RunId) -> Vec<String> {
-    let view = lobster.show(id).await.unwrap();
+    let view = lobster.show(id).await.expect("the run is there");
     lobster.shutdown(Duration::from_secs(5)).await;
     let summary = format!("{:?} {:?}", view.summary.task, view.outcome);
     view.steps.iter().map(|step| format!("{} {:?} {}", step.name, step.state, step.attempts)).chain([summary]).collect()

@@ -44,7 +44,7 @@ async fn seed() -> StepFailed {
     async fn seed(_ctx: &StepCtx) -> lobster_core::Result<()> {
         Err("empty").code("seed").fatal()?
     }
-    seed(&Ctx::detached()).await.unwrap_err()
+    seed(&Ctx::detached()).await.expect_err("it always fails")
 }
 
 /// The same steps and the same body with each error type: they compile, can be spawned, and say the same.
@@ -174,7 +174,7 @@ async fn marked_boxed(_ctx: &StepCtx) -> lobster_core::Result<u32> {
 #[step]
 async fn marked_through_both(_ctx: &StepCtx) -> lobster_core::Result<u32> {
     fn inner() -> anyhow::Result<u32> {
-        Ok(missing().code("no_shelf").fatal().context("inner")?)
+        missing().code("no_shelf").fatal().context("inner")
     }
     Ok(inner().context("outer")?)
 }
@@ -266,7 +266,7 @@ static TRIED: Mutex<Vec<Instant>> = Mutex::new(Vec::new());
 
 #[step(retry(attempts = 3, first = 1ms, jitter = none))]
 async fn patient(ctx: &StepCtx) -> anyhow::Result<u32> {
-    TRIED.lock().unwrap().push(Instant::now());
+    TRIED.lock().expect("nothing panics under this lock").push(Instant::now());
     match ctx.attempt() {
         1 => missing().retry_after(Duration::from_millis(300)).context("busy"),
         2 => Ok(missing().retry_after(Duration::from_millis(50))?),

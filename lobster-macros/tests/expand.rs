@@ -127,13 +127,14 @@ async fn pause(ctx: &StepCtx) -> Result<()> {
     Ok(())
 }
 
-#[step(key = (order.id, &name))]
+#[step(key = (order.id, format!("{name},")))]
 async fn keyed(_ctx: &StepCtx, order: &Order, name: String) -> Result<String> {
     Ok(format!("{name} {}", order.id))
 }
 
+/// What is not in the key and not looked at is not looked at by a lint either.
 #[step(key = i + 1)]
-async fn numbered(_ctx: &StepCtx, i: u32) -> Result<u32> {
+async fn numbered(_ctx: &StepCtx, i: u32, _by: &str) -> Result<u32> {
     Ok(i)
 }
 
@@ -237,7 +238,7 @@ async fn disorderly(ctx: Ctx) -> Result<()> {
     drop(inner::other(&ctx, 2));
     inner::other(&ctx, 3).await?;
     keyed(&ctx, &Order { id: 7 }, "a,b".into()).await?;
-    numbered(&ctx, 7).await?;
+    numbered(&ctx, 7, "me").await?;
     call(&ctx, 1, 2).await?;
     r#move(&ctx, 1).await?;
     note(&ctx, "b", vec!["a".into()]).await?;
@@ -262,7 +263,8 @@ async fn a_whole_body_can_be_sent_to_another_thread_and_is_resumed_from_its_reco
     let expected = "45:4:n:1:card-4 3 1";
     assert_eq!(detached.join_next().await.unwrap().unwrap().unwrap(), expected);
 
-    (QUOTED.store(0, Relaxed), BEGUN.store(0, Relaxed));
+    QUOTED.store(0, Relaxed);
+    BEGUN.store(0, Relaxed);
     let lobster = engine().task(checkout).start().await.unwrap();
     let run = lobster.submit(checkout, Order { id: 4 }).await.unwrap();
     assert_eq!(run.outcome().await.unwrap(), expected);
@@ -288,7 +290,7 @@ async fn a_call_is_recorded_under_its_name_and_its_key_or_its_place_among_the_ca
         ("other#1", "1"),
         ("other#0", "0"),
         ("other#3", "3"),
-        (r"keyed[7,a\,b]", r#""a,b 7""#),
+        (r"keyed[7,a\,b\,]", r#""a,b 7""#),
         ("numbered[8]", "7"),
         ("call[1]", "3"),
         ("move#0", "1"),
