@@ -65,6 +65,18 @@ impl Options {
         Self { db, ledger: folder.join("ledger.db"), orders: ORDERS_MAX, chaos: 0, seed: 1 }
     }
 
+    /// Creates the folders of the files, where they are missing.
+    ///
+    /// # Errors
+    /// One cannot be created.
+    pub fn make_folders(&self) -> anyhow::Result<()> {
+        let path = self.db.strip_prefix("sqlite:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path)));
+        for folder in [path, Some(&self.ledger)].into_iter().flatten().filter_map(Path::parent) {
+            std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
     /// The arguments that give another process of the same program this role and these options.
     pub fn arguments(&self, role: Role) -> Vec<OsString> {
         let word = match role {
