@@ -6,3 +6,4 @@
 #![allow(missing_docs, reason = "tests are named as sentences")]
 
 mod first;
+mod shutdown;
