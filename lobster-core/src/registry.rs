@@ -36,7 +36,9 @@ pub trait Task: 'static {
     /// What a run ends with.
     type Output: Serialize + DeserializeOwned + Send + 'static;
     /// The rest of what its author says.
-    fn options() -> TaskOptions;
+    fn options() -> TaskOptions {
+        TaskOptions::default()
+    }
 }
 
 /// Options of a task.

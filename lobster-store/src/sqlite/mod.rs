@@ -73,12 +73,12 @@ impl Sqlite {
         let nodes_dir = beside(&path, ".nodes");
         create_dir(&nodes_dir)?;
         let mut gate = gate::Gate::open(&beside(&path, ".gate"))?;
-        {
+        let connection = {
             let _turn = gate.enter().await?;
             create_file(&path)?;
-            schema::prepare(&path).await?;
-        }
-        let writer = Arc::new(writer::Writer::new(path.clone(), gate)?);
+            schema::prepare(&path).await?
+        };
+        let writer = Arc::new(writer::Writer::new(path.clone(), gate, connection)?);
         let readers = reader::Readers::new(path.clone(), writer.identity());
         let nodes = Arc::new(nodes::Nodes::new(nodes_dir.clone()));
         let hints = wake::Hints::open(&nodes_dir.join("hint"), clock.boot())?;

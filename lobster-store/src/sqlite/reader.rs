@@ -25,8 +25,6 @@ const READERS: usize = 4;
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Looks at a file that may be anything, and changes nothing.
-    Look,
     Read,
     Write,
 }
@@ -46,7 +44,6 @@ pub(super) async fn connect(path: &Path, for_what: Use) -> Result<SqliteConnecti
         // Statements are the tier's own and say nothing; the observing layer is above.
         .disable_statement_logging();
     let options = match for_what {
-        Use::Look => options,
         Use::Read => options.pragma("query_only", "ON"),
         // A log that once grew is cut back at the next checkpoint that empties it.
         Use::Write => options.pragma("wal_autocheckpoint", "2000").pragma("journal_size_limit", "33554432"),

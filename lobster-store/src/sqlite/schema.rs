@@ -125,13 +125,20 @@ pub(super) fn node_state(number: i64) -> Result<NodeState> {
     }
 }
 
-/// Brings the file at `path` to the schema of this code. The caller holds the gate.
-pub(super) async fn prepare(path: &Path) -> Result<()> {
-    let mut connection = reader::connect(path, Use::Look).await?;
-    let done = prepare_on(&mut connection).await;
-    // Waited for: the next connection should not find this one's locks.
-    connection.close().await.ok();
-    done
+/// Brings the file at `path` to the schema of this code, by the connection that then writes. The caller holds the gate.
+///
+/// Closed here and opened again, it would often be the last one of the file: SQLite then moves the whole log into the file,
+/// syncs it and removes the log, which costs a process that takes over from a killed one most of its start.
+pub(super) async fn prepare(path: &Path) -> Result<SqliteConnection> {
+    let mut connection = reader::connect(path, Use::Write).await?;
+    match prepare_on(&mut connection).await {
+        Ok(()) => Ok(connection),
+        Err(failed) => {
+            // Waited for: the next connection should not find this one's locks.
+            connection.close().await.ok();
+            Err(failed)
+        }
+    }
 }
 
 async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {

@@ -62,9 +62,10 @@ struct Pen {
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, gate: Gate) -> Result<Self> {
+    pub(super) fn new(path: PathBuf, gate: Gate, connection: SqliteConnection) -> Result<Self> {
         let identity = Identity::of(&path)?;
-        Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection: None, unsynced: false }) })
+        let connection = Some(Pen { connection, full: None });
+        Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection, unsynced: false }) })
     }
 
     pub(super) fn identity(&self) -> Identity {

@@ -10,4 +10,5 @@ mod calls;
 mod crash;
 mod irreversible;
 mod runs;
+mod shutdown;
 mod steps;
