@@ -8,6 +8,7 @@
 mod append;
 mod beat;
 mod catalog;
+mod changes;
 mod claim;
 mod failure;
 mod gate;
@@ -23,6 +24,7 @@ mod sql;
 mod submit;
 mod sweep;
 mod wake;
+mod whole;
 mod writer;
 
 use crate::contract::{Clock, Failed, Result, Wake};
