@@ -44,3 +44,20 @@ impl Harness for InMemory {
 }
 
 lobster_store::conformance!(InMemory::fresh());
+
+/// A case that nobody lists is never run: each one in the sources must stand in the list.
+#[test]
+fn every_case_is_in_the_list() {
+    let cases = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance/cases");
+    let list = std::fs::read_to_string(cases.join("mod.rs")).expect("the sources of this crate are here");
+    let listed: std::collections::BTreeSet<_> = list.split_whitespace().collect();
+    let mut found = 0;
+    for file in std::fs::read_dir(&cases).expect("the sources of this crate are here") {
+        let source = std::fs::read_to_string(file.expect("a listed file exists").path()).expect("sources are text");
+        for name in source.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next()) {
+            assert!(listed.contains(name), "the case {name} is not in the list");
+            found += 1;
+        }
+    }
+    assert!(found >= 200, "only {found} cases were found");
+}

@@ -8,7 +8,7 @@ use crate::{
     contract::{Clock, Incarnation},
 };
 use async_trait::async_trait;
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 /// One fresh, empty store for one case, and the power to do to it what happens to stores.
 ///
@@ -38,17 +38,17 @@ pub trait Harness: Send + Sync + 'static {
 /// A case that is not done by then hangs.
 const CASE_MAX: Duration = Duration::from_secs(120);
 
-/// Runs one case against one fresh store. Called by [`conformance!`](crate::conformance!).
-pub fn run<H, F>(harness: impl Future<Output = H>, case: impl FnOnce(World) -> F)
-where
-    H: Harness,
-    F: Future<Output = ()>,
-{
+/// A future in a box.
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Runs one case against one fresh store. Called by [`conformance!`](crate::conformance!); takes boxes, so that two hundred
+/// cases do not compile it two hundred times.
+pub fn run(harness: Boxed<Arc<dyn Harness>>, case: fn(World) -> Boxed<()>) {
     // Several threads, so that races between tasks are real ones.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a test may start two threads");
     let harness = runtime.block_on(async {
-        let harness = Arc::new(harness.await);
+        let harness = harness.await;
         let world = World::new(harness.clone()).await;
         tokio::time::timeout(CASE_MAX, case(world)).await.expect("a case ends within its time");
         harness

@@ -9,15 +9,15 @@ use super::{
 use crate::{
     Tiers,
     contract::{
-        Answer, Batch, Beat, Claim, Clock, Evidence, Grant, Incarnation, Joined, NewNode, NewRun, Offer, Recording, Renewed,
-        Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
+        Answer, Batch, Beat, Boot, Claim, Clock, Evidence, Grant, Incarnation, Joined, NewNode, NewRun, Offer, Recording,
+        Renewed, Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
     },
 };
 use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -42,6 +42,8 @@ pub(super) fn work() -> TaskVersion {
 pub struct World {
     harness: Arc<dyn Harness>,
     clock: Arc<dyn Clock>,
+    // Read once: what a case compares stays the same even where the clock is not ours to stop.
+    now: AtomicI64,
     made: AtomicU64,
     /// The stores of this process.
     pub tiers: Tiers,
@@ -50,8 +52,8 @@ pub struct World {
 impl World {
     /// Opens the store of `harness`.
     pub async fn new(harness: Arc<dyn Harness>) -> Self {
-        let tiers = harness.open().await;
-        Self { clock: harness.clock(), harness, made: AtomicU64::new(0), tiers }
+        let (tiers, clock) = (harness.open().await, harness.clock());
+        Self { now: AtomicI64::new(clock.wall().0), clock, harness, made: AtomicU64::new(0), tiers }
     }
 
     /// One more process.
@@ -59,8 +61,9 @@ impl World {
         self.harness.open().await
     }
 
+    /// The moment at which the case plays.
     pub(super) fn now(&self) -> Wall {
-        self.clock.wall()
+        Wall(self.now.load(Ordering::Relaxed))
     }
 
     /// A moment that is past, by so much.
@@ -201,7 +204,9 @@ impl World {
 
     /// See [`Harness::advance`]; `false` ends the case.
     pub(super) async fn advance(&self, by: Duration) -> bool {
-        said(self.harness.advance(by).await, "its clock cannot be moved")
+        let moved = said(self.harness.advance(by).await, "its clock cannot be moved");
+        self.now.store(self.clock.wall().0, Ordering::Relaxed);
+        moved
     }
 
     /// See [`Harness::crash_store`]; `false` ends the case.
@@ -224,6 +229,7 @@ fn said(can: bool, why: &str) -> bool {
 }
 
 /// A process that has joined.
+#[derive(Clone)]
 pub struct Node {
     /// Its stores.
     pub tiers: Tiers,
@@ -235,6 +241,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// Now, on the clock that renewals are stamped with.
+    pub(super) fn boot(&self) -> Boot {
+        self.clock.boot()
+    }
+
     /// A claim for everything it executes.
     pub(super) fn asks(&self) -> Claim {
         Claim { incarnation: self.incarnation, tasks: vec![work()], limit: 100, alone: false, now: self.clock.wall() }
@@ -309,6 +320,17 @@ impl Node {
     pub(super) async fn leave(&self) {
         self.tiers.members.leave(self.incarnation).await.expect("a farewell is answered");
     }
+}
+
+/// Runs two tasks side by side.
+#[allow(clippy::disallowed_methods, reason = "a race needs tasks, and this suite runs on a real runtime")]
+pub(super) async fn both<A: Send + 'static, B: Send + 'static>(
+    one: impl Future<Output = A> + Send + 'static,
+    two: impl Future<Output = B> + Send + 'static,
+) -> (A, B) {
+    let (one, two) = (tokio::spawn(one), tokio::spawn(two));
+    let proof = "no task of a race panics";
+    (one.await.expect(proof), two.await.expect(proof))
 }
 
 /// Runs tasks side by side and returns what each came to, in order.

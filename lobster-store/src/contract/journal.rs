@@ -95,7 +95,7 @@ pub enum Submitted {
     Existing {
         /// The run of that key.
         id: RunId,
-        /// Is its task and input digest the one offered?
+        /// Is its task (by name, whatever its version) and input digest the one offered?
         same: bool,
     },
 }
@@ -427,7 +427,7 @@ pub trait Journal: Send + Sync + 'static {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>>;
 
     /// Takes ready runs that are due, and running ones whose owner is failed, has left or is unknown: owner and epoch are set,
-    /// the claim is counted. Oldest due time first. An incarnation that is not active gets nothing.
+    /// the claim is counted. Oldest due time first, then by id. An incarnation that is not active gets nothing.
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>>;
 
     /// Reads recordings of granted runs, each under one snapshot begun after its claim committed. One answer per grant.
@@ -446,7 +446,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Running runs of `incarnation` with a cancel asked for, or woken since they were claimed.
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>>;
 
-    /// Removes up to `limit` runs that ended before `before`, each with everything it has, and node rows that no run names.
+    /// Removes up to `limit` runs that ended before `before`, each with everything it has, and rows of failed and left nodes
+    /// that no run names.
     /// Returns how many runs it removed.
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize>;
 }
