@@ -86,7 +86,7 @@ async fn lock(txn: &mut Txn, offers: &[Offer]) -> Result<HashMap<RunId, RunRow>>
     let mut args = Args::default();
     for offers in offers.chunks(ROWS_MAX) {
         let size = bucket(offers.len());
-        text += &format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});", marks(size));
+        text += &fences(size);
         for offer in offers {
             args.push(offer.run.0.as_bytes().as_slice());
         }
@@ -94,6 +94,10 @@ async fn lock(txn: &mut Txn, offers: &[Offer]) -> Result<HashMap<RunId, RunRow>>
     }
     let rows = txn.run(&text, args).await?;
     rows.iter().flatten().map(fence).collect()
+}
+
+pub(super) fn fences(size: usize) -> String {
+    format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});", marks(size))
 }
 
 /// A sealed record from two columns, the checksum first.

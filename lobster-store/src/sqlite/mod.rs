@@ -16,6 +16,8 @@ mod host;
 mod journal;
 mod members;
 mod nodes;
+#[cfg(test)]
+mod plans;
 mod reader;
 mod recording;
 mod revoke;

@@ -22,7 +22,7 @@ impl Sqlite {
         for grants in grants.chunks(RUNS) {
             let ids: Vec<_> = grants.iter().map(|grant| grant.run).collect();
             let list = ids_list(&ids);
-            let text = format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});{}", list.text, parts_text(&list.text));
+            let text = restore_text(&list.text);
             let rows = self.readers.read(&text, list.args).await?;
             let fences = rows_of(&rows, 0).iter().map(fence).collect::<Result<HashMap<_, _>>>()?;
             let parts = Parts::read(rows.get(1..).unwrap_or_default())?;
@@ -54,6 +54,10 @@ pub(super) fn ids_list(ids: &[RunId]) -> IdsList {
     }
     args.nulls(size - ids.len());
     IdsList { text: numbered(1, size), args }
+}
+
+pub(super) fn restore_text(ids: &str) -> String {
+    format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({ids});{}", parts_text(ids))
 }
 
 /// The statements whose rows [`Parts`] reads.

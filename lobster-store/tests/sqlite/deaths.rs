@@ -2,7 +2,7 @@
 
 use crate::{children, kit::*, scratch::Scratch};
 use lobster_store::{
-    contract::{Beat, Boot, Catalog, Evidence, Incarnation, Members, NodeState, Renewed, Revoked},
+    contract::{Beat, Boot, Catalog, Evidence, Incarnation, Journal, Members, NodeState, Renewed, Revoked},
     sqlite::Sqlite,
 };
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
@@ -162,8 +162,29 @@ fn a_renewal_after_a_lapse_goes_through_the_row() {
 }
 
 #[test]
+fn a_renewal_does_not_wait_for_the_writer() {
+    let dir = Scratch::new();
+    let path = dir.join("store.db");
+    block_on(async {
+        let store = open(&path).await;
+        join(&store, incarnation(1)).await;
+        let gate = fs::File::options().write(true).open(dir.join("store.db.gate")).expect("the gate is there");
+        gate.lock().expect("nobody is in it");
+        let submit = store.submit(vec![new_run(1)]);
+        let renew = store.renew(incarnation(1), Beat { seq: 1, at: Boot::default(), lapsed: false });
+        let renewed = async {
+            assert_eq!(renew.await.expect("a renewal is answered"), Renewed::Good);
+            assert!(store.find("key-1").await.expect("readers do not wait either").is_none());
+            gate.unlock().expect("it is locked");
+        };
+        let (submitted, ()) = tokio::join!(submit, renewed);
+        submitted.expect("the gate is open again");
+    });
+}
+
+#[test]
 fn files_of_those_who_are_over_are_cleared_away() {
-    use lobster_store::contract::{Journal, Wall};
+    use lobster_store::contract::Wall;
     let dir = Scratch::new();
     let path = dir.join("store.db");
     block_on(async {

@@ -3,7 +3,10 @@
 use crate::{children, kit::*, scratch::Scratch};
 use lobster_store::{
     conformance::TestClock,
-    contract::{Beat, Boot, Journal, Members, NewVerdict, Offer, Origin, Sealed, VerdictAnswer, Wall, record},
+    contract::{
+        Answer, Batch, Beat, Boot, Catalog, Failed, Grant, Incarnation, Journal, Members, NewVerdict, Offer, Origin, Sealed,
+        VerdictAnswer, Wall, record,
+    },
     sqlite::Sqlite,
 };
 use std::{fs, io::Write, path::Path};
@@ -46,12 +49,14 @@ fn mark(what: &str) {
 pub async fn marked(file: &Path) {
     let store = Sqlite::open(file, TestClock::new()).await.expect("the store can be opened");
     let (me, other) = (incarnation(1), incarnation(2));
+    // The first write of all begins the log, which costs a sync of its own.
+    create(&store, 10).await;
     mark("submit");
     store.submit((0..3).map(new_run).collect()).await.expect("a submit is answered");
     mark("join");
     join(&store, me).await;
     mark("claim");
-    let grants = claim(&store, me, 3).await;
+    let grants = claim(&store, me, 4).await;
     mark("claim of nothing");
     assert!(claim(&store, me, 3).await.is_empty());
     mark("restore");
@@ -103,12 +108,110 @@ pub async fn marked(file: &Path) {
     mark("end");
 }
 
+/// The child's part where syncs or writes fail now and then: it offers again until it is told what became of it.
+pub async fn stubborn(file: &Path) {
+    let store = Sqlite::open(file, TestClock::new()).await.expect("the store can be opened");
+    let me = incarnation(1);
+    let mut unknown = 0;
+    let mut again = async |batch: Batch| {
+        for _ in 0..50 {
+            match store.append(batch.clone()).await {
+                Ok(answers) => return answers,
+                Err(Failed::Unknown(_)) => unknown += 1,
+                Err(Failed::Unavailable(_)) => {}
+                Err(other) => panic!("a failing disk is no reason for: {other}"),
+            }
+        }
+        panic!("an append never succeeds");
+    };
+    let grant = claim_stubbornly(&store, me).await;
+    for seq in 1..=40 {
+        let offers = vec![offer(&grant, seq, 5000)];
+        let answers = again(Batch { incarnation: me, synced: true, offers }).await;
+        let [Answer::Seen(seen)] = answers.as_slice() else { panic!("one offer, one answer") };
+        // Applied now, or by a call that could not say so.
+        assert!(seen.mine && seen.tail == seq, "{seen:?}");
+    }
+    println!("unknown:{unknown}");
+}
+
+async fn claim_stubbornly(store: &Sqlite, me: Incarnation) -> Grant {
+    for _ in 0..50 {
+        // After an unknown outcome this node may have the run already: it is free again only for others.
+        if store.join(new_node(me)).await.is_err() || store.submit(vec![new_run(1)]).await.is_err() {
+            continue;
+        }
+        if let Ok(mut grants) = store.claim(asks(me, 1)).await {
+            if let Some(grant) = grants.pop() {
+                return grant;
+            }
+            let row = store.read(run_id(1)).await.expect("reading works").expect("it was submitted").summary;
+            let (epoch, tail) = (row.epoch, row.tail);
+            return Grant {
+                run: row.id,
+                epoch,
+                tail,
+                mark: 0,
+                task: row.task,
+                attempts: row.attempts,
+                deaths: 0,
+                cancel: false,
+                wake: 0,
+            };
+        }
+    }
+    panic!("nothing can be claimed");
+}
+
+fn fails_now_and_then(inject: &str) {
+    let dir = Scratch::new();
+    let path = dir.join("store.db");
+    // Made while the disk is well.
+    block_on(async { drop(open(&path).await) });
+    let log = dir.join("store.db-wal");
+    let text = |path: &Path| path.to_str().expect("a path of ours is UTF-8").to_owned();
+    let (trace, path_text, log) = (text(&dir.join("trace")), text(&path), text(&log));
+    let wrap = ["strace", "-f", "-o", &trace, "-P", &path_text, "-P", &log, "-e", inject];
+    let output = children::command(&wrap, "stubborn", &path, 0).output();
+    let output = output.expect("strace can be started: this test cannot fail a disk without it, please install it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let unknown: usize =
+        said.split("unknown:").nth(1).and_then(|rest| rest.lines().next()?.parse().ok()).expect("it says a number");
+    assert!(unknown > 0, "no call ever failed");
+    block_on(async {
+        let store = open(&path).await;
+        let stored = store.read(run_id(1)).await.expect("a read is answered").expect("it was submitted");
+        let seqs: Vec<_> = stored.recording.rows.iter().map(|row| row.from).collect();
+        assert_eq!((stored.summary.tail, seqs), (40, (1..=40).collect()));
+    });
+}
+
+#[test]
+fn a_failed_sync_is_an_unknown_outcome_and_loses_nothing() {
+    fails_now_and_then("inject=fsync,fdatasync:error=EIO:when=3+5");
+}
+
+#[test]
+fn a_failed_write_is_an_unknown_outcome_and_loses_nothing() {
+    fails_now_and_then("inject=pwrite64:error=EIO:when=20+35");
+}
+
 #[test]
 fn a_synced_call_syncs_once_and_a_relaxed_one_never() {
     let dir = Scratch::new();
     let trace = dir.join("trace");
-    let wrap =
-        ["strace", "-f", "-y", "-e", "trace=fsync,fdatasync,write", "-o", trace.to_str().expect("a path of ours is UTF-8")];
+    let wrap = [
+        "strace",
+        "-f",
+        "-y",
+        "-s",
+        "200",
+        "-e",
+        "trace=fsync,fdatasync,write",
+        "-o",
+        trace.to_str().expect("a path of ours is UTF-8"),
+    ];
     let output = children::command(&wrap, "syncs", &dir.join("store.db"), 0).output();
     let output = output.expect("strace can be started: this test cannot count syncs without it, please install it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -119,7 +222,8 @@ fn a_synced_call_syncs_once_and_a_relaxed_one_never() {
             let what = rest.split("\\n").next().unwrap_or_default();
             counts.push((what.to_owned(), 0));
         } else if (line.contains("fsync(") || line.contains("fdatasync(")) && !line.contains("resumed") {
-            let Some(last) = counts.last_mut() else { continue };
+            // When the last connection is closed, its log is moved into the file.
+            let Some(last) = counts.last_mut().filter(|last| last.0 != "end") else { continue };
             // With the first sync of a new log SQLite syncs the name of it too.
             if line.contains(&format!("<{}>", dir.join("x").parent().expect("it has one").display())) {
                 continue;
