@@ -67,10 +67,10 @@ async fn offences(connection: &mut SqliteConnection, statement: &str) -> Vec<Str
     let lines: Vec<String> = ran.rows.iter().flatten().map(|row| get(row, 3).expect("a plan is text")).collect();
     assert!(!lines.is_empty(), "no plan for {statement}");
     let reads_runs = |line: &str| ["lobster_runs", "lobster_deltas", "lobster_inputs"].iter().any(|table| line.contains(table));
-    // A search without an index is how SQLite calls the scan for a maximum.
-    let wide = |line: &str| match line.starts_with("SCAN") {
-        true => !LIVE.iter().any(|index| line.contains(index)),
-        false => line.starts_with("SEARCH") && !line.contains(" USING "),
+    // A search for nothing in particular is how SQLite calls the scan for a maximum.
+    let wide = |line: &str| {
+        let all = line.starts_with("SCAN") || (line.starts_with("SEARCH") && !line.contains('('));
+        all && !LIVE.iter().any(|index| line.contains(index))
     };
     let scans = |line: &String| reads_runs(line) && wide(line);
     lines.into_iter().filter(scans).collect()
