@@ -1,1 +1,87 @@
-//! c
+//! Resumable, idempotent task steps as a library: work that survives crashes, deploys, lost hosts and stalled processes.
+//!
+//! A service marks its work with [`macro@task`] and [`macro@step`], submits runs by key and waits for outcomes. There is no
+//! daemon: the processes of the service are all there is.
+//!
+//! ```
+//! use lobster_core::{Ctx, Lobster, Result, StepCtx, step, task};
+//!
+//! #[step]
+//! async fn price(_ctx: &StepCtx, item: &str) -> Result<u64> {
+//!     Ok(item.len() as u64 * 100)
+//! }
+//!
+//! #[step(irreversible, in_doubt = retry)]
+//! async fn charge(ctx: &StepCtx, cents: u64) -> Result<String> {
+//!     // Hand `ctx.idempotency_key()` to the payment service: it executes a key once.
+//!     Ok(format!("charged {cents} under {}", ctx.idempotency_key()))
+//! }
+//!
+//! #[task]
+//! async fn checkout(ctx: Ctx, item: String) -> Result<String> {
+//!     let cents = price(&ctx, &item).await?;
+//!     Ok(charge(&ctx, cents).await?)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let lobster = Lobster::open("memory:").task(checkout).start().await?;
+//! let run = lobster.submit(checkout, "lobster".to_owned()).key("order-42").await?; // same key, same run
+//! assert!(run.outcome().await?.starts_with("charged 700"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What each kind of step promises, and what happens when the fate of an irreversible call is unknown, is told by the documentation
+//! of [`macro@step`].
+
+mod builder;
+mod call;
+mod client;
+mod codec;
+mod committer;
+mod crash;
+mod ctx;
+mod drive;
+mod engine;
+mod error;
+pub mod expand;
+mod host;
+mod image;
+mod irreversible;
+mod keeper;
+mod lease;
+mod live;
+mod name;
+mod outcomes;
+mod path;
+mod registry;
+mod settings;
+mod settle;
+mod spec;
+mod view;
+mod watch;
+mod worker;
+
+pub use builder::Builder;
+pub use client::{Client, Handle, Query, Submit};
+pub use ctx::{Ctx, StepCtx};
+pub use engine::{Drained, Lobster};
+pub use error::{BoxError, Error, ErrorKind, Marked, Result, RunFailed, StepErrorExt, StepFailed, StepFailedKind};
+pub use host::{BoxFuture, Host, OsHost};
+pub use irreversible::Fate;
+#[cfg(feature = "macros")]
+#[doc = include_str!("../docs/step.md")]
+pub use lobster_macros::step;
+#[cfg(feature = "macros")]
+#[doc = include_str!("../docs/task.md")]
+pub use lobster_macros::task;
+pub use lobster_store as store;
+pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
+pub use name::Key;
+pub use registry::{Task, TaskFn, TaskOptions, TaskRun};
+pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings};
+pub use step_future::Step;
+pub use view::{Reason, RunView, StepState, StepView};
+
+mod step_future;

@@ -1,1 +1,32 @@
-//! m
+//! `#[step]` and `#[task]`: what turns plain async functions into recorded steps and registered tasks.
+//!
+//! The one invariant: everything written here a person could write by hand against `lobster_core::expand`, and nothing of
+//! it depends on where in a function something stands. A name, or an explicit key, is the only identity.
+//!
+//! Use the macros through `lobster_core`, which re-exports them.
+
+use proc_macro::TokenStream;
+
+mod emit;
+mod errors;
+mod fallback;
+mod model;
+mod parse;
+
+/// `#[step]`: documented, with compiled examples, where `lobster_core` re-exports it.
+#[proc_macro_attribute]
+pub fn step(options: TokenStream, item: TokenStream) -> TokenStream {
+    match parse::step(options.into(), item.into()) {
+        Ok(step) => emit::step(&step).into(),
+        Err(broken) => fallback::step(*broken).into(),
+    }
+}
+
+/// `#[task]`: documented, with compiled examples, where `lobster_core` re-exports it.
+#[proc_macro_attribute]
+pub fn task(options: TokenStream, item: TokenStream) -> TokenStream {
+    match parse::task(options.into(), item.into()) {
+        Ok(task) => emit::task(&task).into(),
+        Err(broken) => fallback::task(*broken).into(),
+    }
+}

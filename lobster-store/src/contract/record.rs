@@ -10,6 +10,9 @@ use super::{
 use bytes::Bytes;
 use prost::Message;
 
+#[cfg(test)]
+mod tests;
+
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
@@ -230,7 +233,7 @@ pub struct Window {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Delta {
     /// The fact.
-    #[prost(oneof = "Fact", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6")]
     pub fact: Option<Fact>,
 }
 
@@ -249,6 +252,12 @@ pub enum Fact {
     /// The window of an older boot's intent.
     #[prost(message, tag = "4")]
     Window(Window),
+    /// The body dropped this irreversible call before it saw its result.
+    #[prost(message, tag = "5")]
+    Detached(StepName),
+    /// The body asked again, by key, for a call that it had dropped, and sees its result here.
+    #[prost(message, tag = "6")]
+    Attached(StepName),
 }
 
 /// Body of a row: deltas in seq order.

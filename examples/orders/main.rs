@@ -1,0 +1,53 @@
+//! 830 real orders through lobster, with a supervisor that kills the working process as often as you like:
+//! `cargo run --release --example orders -- --chaos 20 --seed 7`. One program plays all parts, see `--help`.
+#![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use anyhow::Context;
+use lobster_examples::options::{self, Options, Role};
+use lobster_examples::supervisor::{self, End, Job, Programs};
+use lobster_examples::{book, ledger};
+
+fn main() -> ExitCode {
+    match play() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play() -> anyhow::Result<ExitCode> {
+    let (role, options) = options::parse(std::env::args_os().skip(1), &options::default_folder()?)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match role {
+        Role::Supervise => runtime.block_on(supervise(&options)),
+        Role::Ledger => runtime.block_on(ledger::serve(&options.ledger, ledger::IDLE_MAX)).map(|()| ExitCode::SUCCESS),
+        Role::Work | Role::Report => anyhow::bail!("this build has no engine"),
+        Role::Help => {
+            print!("{}", options::HELP);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let for_parts = options.clone();
+    let programs: Programs = Arc::new(move |role| {
+        let mut command = Command::new(&program);
+        command.args(for_parts.arguments(role));
+        command
+    });
+    let orders = book::all_orders()?.into_iter().take(options.orders).map(|order| order.id).collect();
+    let job = Job { ledger: options.ledger.clone(), orders, chaos: options.chaos, seed: options.seed };
+    let verdict = supervisor::supervise(&job, &programs).await?;
+    if let End::Failed(why) = &verdict.end {
+        eprintln!("{why}");
+    }
+    println!("{}", verdict.figures);
+    Ok(ExitCode::from(verdict.exit_code()))
+}

@@ -1,0 +1,106 @@
+//! What a person sees while the job runs: a bar on a terminal, a plain line now and then elsewhere; always on standard
+//! error, so that standard output has the figures and nothing else.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::ledger::Counts;
+
+/// How often the bar moves.
+const BAR_EVERY: Duration = Duration::from_millis(100);
+/// How often a plain line is written.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// The live view of one job.
+pub struct Progress {
+    orders: u64,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+    /// Rates are those of this job, not of the ones before on the same files.
+    began: Instant,
+    executed_before: Option<u64>,
+}
+
+impl Progress {
+    /// A view of a job of so many orders.
+    pub fn new(orders: usize) -> Self {
+        let orders = u64::try_from(orders).unwrap_or(u64::MAX);
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} orders  {msg}");
+            ProgressBar::new(orders).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        let now = Instant::now();
+        Self { orders, bar, last_line: now, began: now, executed_before: None }
+    }
+
+    /// How often [`show`](Self::show) wants to be called.
+    pub fn every(&self) -> Duration {
+        if self.bar.is_some() { BAR_EVERY } else { LINE_EVERY / 4 }
+    }
+
+    /// Shows how far the job is: runs finished by lobster's records, and what the ledger has counted.
+    pub fn show(&mut self, finished: u64, counts: Counts) {
+        let text = self.text(counts, self.began.elapsed());
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(finished);
+                bar.set_message(text);
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                eprintln!("{finished}/{} orders  {text}", self.orders);
+            }
+            None => {}
+        }
+    }
+
+    fn text(&mut self, counts: Counts, elapsed: Duration) -> String {
+        let before = *self.executed_before.get_or_insert(counts.executed);
+        let per_second = u128::from(counts.executed - before) * 1000 / elapsed.as_millis().max(1);
+        let Counts { executed, refused, kills, .. } = counts;
+        format!("{executed} calls executed, {refused} refused, {kills} kills, {per_second} calls/s")
+    }
+
+    /// Somebody else's way to say something while the bar is there.
+    pub fn voice(&self) -> Voice {
+        Voice { bar: self.bar.clone() }
+    }
+}
+
+/// Writes lines to standard error without tearing the bar.
+#[derive(Clone)]
+pub struct Voice {
+    bar: Option<ProgressBar>,
+}
+
+impl Voice {
+    /// Writes a line above the bar.
+    pub fn say(&self, words: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{words}")),
+            None => eprintln!("{words}"),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_counts_only_what_this_job_did() {
+        let mut progress = Progress::new(830);
+        let counts = |executed| Counts { executed, refused: 2, kills: 1, ..Counts::default() };
+        assert!(progress.text(counts(1_000), Duration::ZERO).ends_with("1 kills, 0 calls/s"));
+        assert_eq!(progress.text(counts(1_500), Duration::from_secs(2)), "1500 calls executed, 2 refused, 1 kills, 250 calls/s");
+    }
+}

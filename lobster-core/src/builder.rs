@@ -1,0 +1,160 @@
+//! Opening: which store, which tasks, which numbers, which parts. The one place that names products.
+//!
+//! Invariant: nothing is started before everything that can be checked was checked.
+
+use crate::{
+    client::Client,
+    committer,
+    engine::{Lobster, Outcome, Shared, Stores},
+    error::{BoxError, Error},
+    expand::TaskOutput,
+    host::{Host, HostRef, OsHost},
+    keeper,
+    registry::{Registered, Registry, Task, TaskFn},
+    settings::Settings,
+    watch::{self, Watch},
+    worker,
+};
+use lobster_store::{Tiers, contract::Clock, memory::Memory};
+use std::{fmt, future::Future, sync::Arc};
+
+/// What an engine or a client is made of. From [`Lobster::open`].
+#[must_use = "nothing is opened before `start` or `connect`"]
+pub struct Builder {
+    url: String,
+    tiers: Option<Tiers>,
+    tasks: Vec<Registered>,
+    node: Option<String>,
+    settings: Settings,
+    host: Option<HostRef>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("tasks", &self.tasks.iter().map(|task| task.name).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), tiers: None, tasks: Vec::new(), node: None, settings: Settings::default(), host: None }
+    }
+
+    /// Registers a task. A name registered twice is an error at [`start`](Builder::start).
+    pub fn task<M, Fut>(mut self, task: impl TaskFn<M, Fut>) -> Self
+    where
+        M: Task,
+        Fut: Future + Send + 'static,
+        Fut::Output: TaskOutput<Value = M::Output>,
+        <Fut::Output as TaskOutput>::Error: Into<BoxError>,
+    {
+        self.tasks.push(Registered::new(task));
+        self
+    }
+
+    /// A fixed name for this node, instead of `<host>-<slot>` with the first free slot. Refused while a live process of this host has it.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.node = Some(name.into());
+        self
+    }
+
+    /// Numbers; see [`Settings`].
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Surroundings other than the process and its tokio runtime: for testing kits.
+    pub fn host(mut self, host: Arc<dyn Host>) -> Self {
+        self.host = Some(host);
+        self
+    }
+
+    /// Stores other than those a URL can name: for tiers of one's own, and for testing kits.
+    pub fn tiers(mut self, tiers: Tiers) -> Self {
+        self.tiers = Some(tiers);
+        self
+    }
+
+    /// Joins, recovers what a former process of this host left, and executes.
+    ///
+    /// # Errors
+    /// `Invalid`: no tokio runtime, a URL that names no store, settings that cannot work together (the message names the inequality), a
+    /// task registered twice, a bad name. `Refused`: a live process has this node's name, or the store is not usable for good.
+    /// `NewerVersion`: the database is of a newer version; it was left untouched. `Unavailable`: the store did not answer.
+    pub async fn start(self) -> Result<Lobster, Error> {
+        let (tasks, node) = (self.tasks, self.node);
+        let stores = open(self.url, self.tiers, self.settings, self.host).await?;
+        let registry = Registry::build(tasks)?;
+        if let Some(node) = &node {
+            crate::name::check("the name of the node", node)?;
+        }
+        let member = keeper::join(&stores.host, &stores.tiers, &stores.settings, &registry, node.clone()).await?;
+        let client = Client::new(stores.clone());
+        let shared = Shared::new(stores, registry, client.clone(), member);
+        client.serve(&shared);
+        keeper::renew(&shared, 1).await;
+        let mut watch = Watch::new();
+        // A predecessor that is provably dead is revoked before the first claim: its runs go on at once.
+        watch.look(&shared).await;
+        shared.point("P0");
+        let host = shared.host.clone();
+        host.spawn_lease(Box::pin(keeper::run(shared.clone(), node)))
+            .map_err(|error| Error::new(crate::ErrorKind::Unavailable, format!("no thread for the lease: {error}")))?;
+        host.spawn(Box::pin(committer::run(shared.clone())));
+        host.spawn(Box::pin(worker::run(shared.clone())));
+        host.spawn(Box::pin(watch::run(shared.clone(), watch)));
+        tracing::info!(node = %shared.member().name, store = %shared.tiers.label, "joined");
+        Ok(Lobster { shared })
+    }
+
+    /// Opens the store to submit and look; executes nothing and does not join.
+    ///
+    /// # Errors
+    /// As [`start`](Builder::start).
+    pub async fn connect(self) -> Result<Client, Error> {
+        let stores = open(self.url, self.tiers, self.settings, self.host).await?;
+        Ok(Client::new(stores))
+    }
+}
+
+async fn open(url: String, tiers: Option<Tiers>, settings: Settings, host: Option<HostRef>) -> Outcome<Stores> {
+    settings.check()?;
+    let host: HostRef = match host {
+        Some(host) => host,
+        None => Arc::new(OsHost::current().ok_or_else(|| Error::invalid("lobster is opened inside a tokio runtime"))?),
+    };
+    let tiers = match tiers {
+        Some(tiers) => tiers,
+        None => tiers_of(&url, host.clone()).await?,
+    };
+    Ok(Stores { host, tiers, settings })
+}
+
+/// The stores that a URL names.
+async fn tiers_of(url: &str, clock: Arc<dyn Clock>) -> Outcome<Tiers> {
+    if url == "memory:" {
+        return Ok(Tiers::of(Memory::new(clock), "memory"));
+    }
+    #[cfg(feature = "sqlite")]
+    if let Some(path) =
+        url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).or_else(|| url.ends_with(".db").then_some(url))
+    {
+        if path.is_empty() {
+            return Err(Error::invalid(format!("`{url}` names no file: write `sqlite://shop.db`")));
+        }
+        let store = lobster_store::sqlite::Sqlite::open(std::path::Path::new(path), clock).await?;
+        return Ok(Tiers::of(store, format!("sqlite {path}")));
+    }
+    Err(Error::invalid(format!("`{}` names no store that this build knows: `memory:` or `sqlite://file.db`", redacted(url))))
+}
+
+/// A URL without what may be a secret in it.
+fn redacted(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) if rest.contains('@') => format!("{scheme}://.."),
+        _ => url.to_owned(),
+    }
+}

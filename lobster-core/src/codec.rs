@@ -1,0 +1,104 @@
+//! Values to bytes and back: JSON, its limit, and the canonical digest of an input.
+//!
+//! Invariant: a value over the limit is refused here, before anything is recorded.
+
+use lobster_store::contract::{
+    Digest, limits,
+    record::{Codec, Payload},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest as _, Sha256};
+
+/// Why a value has no encoding, or bytes no value.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CodecError {
+    #[error("cannot encode {what}: {error}")]
+    Encode { what: &'static str, error: serde_json::Error },
+    #[error("cannot decode {what}: {error}")]
+    Decode { what: &'static str, error: serde_json::Error },
+    #[error("the encoded {what} has {bytes} bytes; the limit is {limit}", limit = limits::PAYLOAD_BYTES)]
+    TooLarge { what: &'static str, bytes: usize },
+    #[error("codec {0} is not known to this code")]
+    Unknown(i32),
+}
+
+/// Encodes a value, within the payload limit.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Payload, CodecError> {
+    let what = std::any::type_name::<T>();
+    let data = serde_json::to_vec(value).map_err(|error| CodecError::Encode { what, error })?;
+    if data.len() > limits::PAYLOAD_BYTES {
+        return Err(CodecError::TooLarge { what, bytes: data.len() });
+    }
+    Ok(Payload { codec: Codec::Json as i32, data: data.into() })
+}
+
+/// Decodes a value.
+pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, CodecError> {
+    let what = std::any::type_name::<T>();
+    match Codec::try_from(payload.codec) {
+        Ok(Codec::Json) => serde_json::from_slice(&payload.data).map_err(|error| CodecError::Decode { what, error }),
+        _ => Err(CodecError::Unknown(payload.codec)),
+    }
+}
+
+/// Digest of a value's canonical encoding: maps in key order at every depth, so that insertion order does not matter.
+pub(crate) fn digest(payload: &Payload) -> Digest {
+    let mut hasher = Sha256::new();
+    match serde_json::from_slice::<serde_json::Value>(&payload.data) {
+        Ok(value) => feed(&value, &mut hasher),
+        Err(_) => hasher.update(&payload.data),
+    }
+    hasher.finalize().into()
+}
+
+fn feed(value: &serde_json::Value, hasher: &mut Sha256) {
+    use serde_json::Value;
+    let text = |hasher: &mut Sha256, tag: u8, text: &str| {
+        hasher.update([tag]);
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    };
+    match value {
+        Value::Null => hasher.update(b"z"),
+        Value::Bool(false) => hasher.update(b"f"),
+        Value::Bool(true) => hasher.update(b"t"),
+        Value::Number(number) => text(hasher, b'n', &number.to_string()),
+        Value::String(string) => text(hasher, b's', string),
+        Value::Array(items) => {
+            hasher.update(b"a");
+            hasher.update((items.len() as u64).to_le_bytes());
+            items.iter().for_each(|item| feed(item, hasher));
+        }
+        Value::Object(map) => {
+            hasher.update(b"o");
+            hasher.update((map.len() as u64).to_le_bytes());
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            for (key, item) in entries {
+                text(hasher, b'k', key);
+                feed(item, hasher);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn map_order_does_not_change_a_digest() {
+        let json = |text: &str| Payload { codec: Codec::Json as i32, data: text.to_owned().into() };
+        let one = digest(&json(r#"{"a":1,"b":{"c":[1,2],"d":null}}"#));
+        assert_eq!(one, digest(&json(r#"{ "b":{"d":null,"c":[1,2]},"a":1 }"#)));
+        assert_ne!(one, digest(&json(r#"{"a":1,"b":{"c":[2,1],"d":null}}"#)));
+        assert_ne!(digest(&json(r#"["ab","c"]"#)), digest(&json(r#"["a","bc"]"#)));
+    }
+
+    #[test]
+    fn the_original_error_of_a_serializer_is_shown() {
+        let map = std::collections::HashMap::from([((1, 2), 3)]);
+        let error = encode(&map).expect_err("JSON has no tuple keys");
+        assert!(error.to_string().contains("key must be a string"), "{error}");
+    }
+}

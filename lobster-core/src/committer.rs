@@ -1,0 +1,116 @@
+//! The committer: gathers what all runs have pending and sends it as one statement; the next leaves when the previous returned.
+//!
+//! Invariant: a store call is never dropped in flight, and a run has at most one part of a batch at the store.
+
+use crate::{
+    engine::Shared,
+    live::{Inner, Interrupt, Live},
+    path::flush,
+};
+use lobster_store::contract::{Batch, Offer, limits};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// Runs with something pending.
+#[derive(Default)]
+pub(crate) struct Committer {
+    queue: Mutex<VecDeque<Arc<Live>>>,
+    bell: Notify,
+    stopped: AtomicBool,
+}
+
+impl Committer {
+    /// Queues a run, once, whose lock the caller holds.
+    pub fn enqueue(&self, live: &Arc<Live>, inner: &mut Inner) {
+        if !inner.queued && !inner.in_flight {
+            inner.queued = true;
+            self.queue.lock().expect("no code that can panic runs under this lock").push_back(live.clone());
+            self.bell.notify_one();
+        }
+    }
+
+    fn take(&self) -> Vec<Arc<Live>> {
+        let mut queue = self.queue.lock().expect("no code that can panic runs under this lock");
+        let count = queue.len().min(limits::BATCH_RUNS);
+        queue.drain(..count).collect()
+    }
+
+    /// Ends the loop once nothing is queued.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.bell.notify_one();
+    }
+}
+
+/// The committer's loop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let committer = &shared.committer;
+    let mut failures = 0;
+    loop {
+        // Whoever the last answers woke gets its word in before the next batch leaves: fewer, larger batches.
+        tokio::task::yield_now().await;
+        let lives = committer.take();
+        if lives.is_empty() {
+            if committer.stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            committer.bell.notified().await;
+            continue;
+        }
+        failures = if send(&shared, lives).await { 0 } else { failures + 1 };
+        if failures > 0 {
+            let wait = Duration::from_millis(5).saturating_mul(1 << failures.min(16));
+            shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
+        }
+    }
+}
+
+/// One batch. `false`: the store did not answer it.
+async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
+    let incarnation = shared.member().incarnation;
+    let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
+    for live in lives {
+        if live.incarnation != incarnation {
+            // A revoked incarnation writes nothing; whatever it owned may be somebody else's by now.
+            live.lock().queued = false;
+            live.interrupt(Interrupt::Fenced);
+        } else if let Some((offer, must_sync)) = flush::offer(&live) {
+            synced |= must_sync;
+            offers.push(offer);
+            parts.push(live);
+        }
+    }
+    if offers.is_empty() {
+        return true;
+    }
+    shared.point(if offers.iter().any(|offer| offer.rows.iter().any(|row| row.intent)) { "P12" } else { "P10" });
+    let batch = Batch { incarnation, synced, offers };
+    let answers = match shared.tiers.journal.append(batch.clone()).await {
+        Ok(answers) if answers.len() == batch.offers.len() => Some(answers),
+        Ok(answers) => {
+            tracing::error!(answers = answers.len(), offers = batch.offers.len(), "the store broke its contract");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, runs = batch.offers.len(), "a batch was not acknowledged; it will be offered again");
+            None
+        }
+    };
+    shared.point("P11");
+    for (index, live) in parts.iter().enumerate() {
+        let answer = answers.as_ref().map(|answers| &answers[index]);
+        flush::answered(live, &batch.offers[index], synced, answer);
+        let mut inner = live.lock();
+        if inner.has_news() {
+            shared.committer.enqueue(live, &mut inner);
+        }
+    }
+    answers.is_some()
+}

@@ -1,0 +1,285 @@
+//! The engine of one process: what its runs, its committer, its worker and its lease share.
+//!
+//! Invariant: whatever an engine starts ends with it.
+
+use crate::{
+    client::Client,
+    committer::Committer,
+    crash,
+    error::Error,
+    host::HostRef,
+    lease::Lease,
+    live::{Interrupt, Live},
+    registry::Registry,
+    settings::Settings,
+    worker::Slots,
+};
+use lobster_store::{
+    Tiers,
+    contract::{Epoch, Incarnation, RunId},
+};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// What a process needs to reach its runs, whether it executes any or not.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    pub host: HostRef,
+    pub tiers: Tiers,
+    pub settings: Settings,
+}
+
+impl Stores {
+    pub fn point(&self, name: &str) {
+        crash::point(name);
+    }
+}
+
+/// This process as a member of its installation.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub incarnation: Incarnation,
+    pub name: String,
+    pub boot_id: String,
+}
+
+/// The shared parts of an engine.
+pub(crate) struct Shared {
+    pub host: HostRef,
+    pub tiers: Tiers,
+    pub settings: Settings,
+    pub registry: Registry,
+    pub lease: Lease,
+    pub committer: Committer,
+    pub client: Client,
+    pub slots: Slots,
+    /// Rings when there may be work, or a slot.
+    pub work: Notify,
+    member: RwLock<Arc<Member>>,
+    /// By run and epoch: a frozen predecessor may still record a call while its successor runs in the same process.
+    runs: Mutex<BTreeMap<(RunId, Epoch), Arc<Live>>>,
+    stopping: AtomicBool,
+    gone: AtomicBool,
+    strays: AtomicBool,
+    /// Rings when a run of this node may be wanted.
+    pub attention: Notify,
+    /// Rings when a run has left, and when the engine stops.
+    pub left: Notify,
+}
+
+impl Shared {
+    pub fn new(stores: Stores, registry: Registry, client: Client, member: Member) -> Arc<Self> {
+        let slots = Slots::new(stores.settings.run.executing);
+        Arc::new(Self {
+            host: stores.host,
+            tiers: stores.tiers,
+            settings: stores.settings,
+            registry,
+            lease: Lease::default(),
+            committer: Committer::default(),
+            client,
+            slots,
+            work: Notify::new(),
+            member: RwLock::new(Arc::new(member)),
+            runs: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            strays: AtomicBool::new(false),
+            attention: Notify::new(),
+            left: Notify::new(),
+        })
+    }
+    pub fn stores(&self) -> Stores {
+        Stores { host: self.host.clone(), tiers: self.tiers.clone(), settings: self.settings.clone() }
+    }
+    pub fn member(&self) -> Arc<Member> {
+        self.member.read().expect("no code that can panic runs under this lock").clone()
+    }
+    pub fn point(&self, name: &str) {
+        crash::point(name);
+    }
+    /// Notes which run's code slot `slot` polls: found by whoever takes over after a death.
+    pub fn note(&self, slot: usize, run: Option<RunId>) {
+        self.tiers.members.note(self.member().incarnation, slot, run);
+    }
+    /// The slot in which the engine's tasks note the calls of a run that executes in `slot`.
+    pub fn calls_slot(&self, slot: usize) -> usize {
+        self.settings.run.executing + slot
+    }
+
+    // ---- runs in memory ---------------------------------------------------------------------------------------------
+
+    /// Takes a run into memory.
+    pub fn enter(&self, live: &Arc<Live>) {
+        let mut runs = self.runs.lock().expect("no code that can panic runs under this lock");
+        runs.insert((live.run, live.epoch), live.clone());
+    }
+    pub fn leave(&self, live: &Live) {
+        let mut runs = self.runs.lock().expect("no code that can panic runs under this lock");
+        runs.remove(&(live.run, live.epoch));
+        drop(runs);
+        self.left.notify_waiters();
+        self.work.notify_one();
+    }
+    /// The run, under its highest epoch.
+    pub fn run(&self, run: RunId) -> Option<Arc<Live>> {
+        let runs = self.runs.lock().expect("no code that can panic runs under this lock");
+        runs.range((run, 0)..=(run, Epoch::MAX)).next_back().map(|(_, live)| live.clone())
+    }
+    pub fn runs(&self) -> Vec<Arc<Live>> {
+        self.runs.lock().expect("no code that can panic runs under this lock").values().cloned().collect()
+    }
+
+    // ---- the end ----------------------------------------------------------------------------------------------------
+
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.work.notify_one();
+        self.left.notify_waiters();
+    }
+    /// The worker's task has ended, or was dropped with its runtime.
+    pub fn went(&self) {
+        self.gone.store(!self.stopping(), Ordering::SeqCst);
+        self.stop();
+    }
+    /// Was the engine dropped with its runtime?
+    pub fn gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+    /// A claim's answer was lost: it may have taken runs that nobody executes.
+    pub fn look_for_strays(&self) {
+        self.strays.store(true, Ordering::SeqCst);
+    }
+    pub fn take_strays(&self) -> bool {
+        self.strays.swap(false, Ordering::SeqCst)
+    }
+    /// This incarnation was revoked: its runs are somebody else's. It goes on as another.
+    pub fn replace(&self, member: Member) {
+        self.lease.lost();
+        for live in self.runs() {
+            live.interrupt(Interrupt::Fenced);
+        }
+        *self.member.write().expect("no code that can panic runs under this lock") = Arc::new(member);
+    }
+    /// Waits until no run is in memory, at most so long.
+    pub async fn empty(&self, within: Duration) -> bool {
+        let empty = async {
+            loop {
+                let mut left = std::pin::pin!(self.left.notified());
+                left.as_mut().enable();
+                if self.runs.lock().expect("no code that can panic runs under this lock").is_empty() {
+                    return;
+                }
+                left.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = empty => true,
+            () = self.host.sleep(within) => false,
+        }
+    }
+}
+
+/// An engine that executes runs. Cheap to clone; every method of [`Client`] is available on it.
+///
+/// Dropping it stops nothing: call [`shutdown`](Lobster::shutdown) before the process ends, or let the process be killed; both
+/// are fine, the first is faster for whoever takes over.
+///
+/// ```
+/// use lobster_core::{Ctx, Lobster, Result, task};
+///
+/// #[task]
+/// async fn greet(_ctx: Ctx, name: String) -> Result<String> {
+///     Ok(format!("hello {name}"))
+/// }
+/// # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+/// let lobster = Lobster::open("memory:").task(greet).start().await?;
+/// let run = lobster.submit(greet, "world".to_owned()).key("greeting-1").await?;
+/// assert_eq!(run.outcome().await?, "hello world");
+/// lobster.shutdown(std::time::Duration::from_secs(5)).await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Lobster {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Lobster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lobster").field("node", &self.shared.member().name).field("store", &self.shared.tiers.label).finish()
+    }
+}
+
+impl Deref for Lobster {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.shared.client
+    }
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Runs that were in memory when it began.
+    pub runs: usize,
+    /// Runs that could not be handed over, because the store did not answer: whoever takes over waits for the lease.
+    pub left_behind: usize,
+}
+
+impl Lobster {
+    /// Name of this node.
+    pub fn node(&self) -> String {
+        self.shared.member().name.clone()
+    }
+
+    /// Claims nothing more, lets every step that runs come to its end, hands the runs over and leaves.
+    ///
+    /// Steps that have not ended after `deadline` are frozen: an ordinary one runs again elsewhere; a started irreversible call is
+    /// awaited (at most its `max_duration`) and recorded all the same. Then the node's row says that it has left, so that
+    /// its runs are claimed at once. Calling it a second time waits as well.
+    pub async fn shutdown(self, deadline: Duration) -> Drained {
+        let shared = &self.shared;
+        shared.stop();
+        let runs = shared.runs();
+        for live in &runs {
+            live.drain();
+        }
+        if !shared.empty(deadline).await {
+            for live in shared.runs() {
+                live.interrupt(Interrupt::Release);
+            }
+            shared.empty(shared.settings.lease.ttl).await;
+        }
+        let left_behind = shared.runs().len();
+        if left_behind == 0 {
+            shared.committer.stop();
+        }
+        if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {
+            tracing::warn!(%error, "this node could not say that it leaves");
+        }
+        Drained { runs: runs.len(), left_behind }
+    }
+
+    /// Opens a store: `memory:`, `sqlite://file.db` or a path ending in `.db`. Nothing happens before
+    /// [`start`](crate::Builder::start) or [`connect`](crate::Builder::connect).
+    pub fn open(url: &str) -> crate::Builder {
+        crate::Builder::new(url)
+    }
+}
+
+/// The result type of calls on an engine.
+pub(crate) type Outcome<T> = Result<T, Error>;

@@ -1,0 +1,103 @@
+//! What the engine asks of its host: clocks, chance, tasks, a thread for the lease.
+//!
+//! Invariant: the engine reads no clock, draws no number and starts no task except through [`Host`]; so a simulation that
+//! provides one decides everything.
+
+use lobster_store::contract::{Boot, Clock, Wall};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+/// A boxed future that may move between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The engine's surroundings. [`OsHost`] is the real one; testing kits bring their own.
+pub trait Host: Clock {
+    /// Runs a task of the engine to its end.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+    /// Runs the lease's task where busy or blocked user code cannot starve it: on a thread and runtime of its own.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    fn spawn_lease(&self, task: BoxFuture<'static, ()>) -> std::io::Result<()>;
+    /// Completes after `duration`.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+    /// A uniformly drawn number.
+    fn random(&self) -> u64;
+}
+
+/// The process and the tokio runtime it was made in.
+#[derive(Debug, Clone)]
+pub struct OsHost {
+    runtime: tokio::runtime::Handle,
+}
+
+impl OsHost {
+    /// A host on the current tokio runtime, whose timers must be enabled; `None` outside of one.
+    pub fn current() -> Option<Self> {
+        tokio::runtime::Handle::try_current().ok().map(|runtime| Self { runtime })
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+// macOS: CLOCK_MONOTONIC goes on while the machine sleeps.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+impl Clock for OsHost {
+    fn boot(&self) -> Boot {
+        let now = rustix::time::clock_gettime(BOOT_CLOCK);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+        Boot(Duration::new(seconds, nanos))
+    }
+    fn wall(&self) -> Wall {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Wall(now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000))
+    }
+}
+
+impl Host for OsHost {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(self.runtime.spawn(task));
+    }
+    fn spawn_lease(&self, task: BoxFuture<'static, ()>) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let thread = std::thread::Builder::new().name("lobster-lease".into());
+        thread.spawn(move || runtime.block_on(task)).map(drop)
+    }
+    #[allow(clippy::disallowed_methods, reason = "the one place where the engine sleeps")]
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+    fn random(&self) -> u64 {
+        getrandom::u64().expect("an operating system without randomness can run no lobster: ids would collide")
+    }
+}
+
+/// The host as the engine holds it.
+pub(crate) type HostRef = Arc<dyn Host>;
+
+/// Waits until the wall clock says `due`, looking again at least every minute, since wall clocks jump.
+pub(crate) async fn sleep_until(host: &dyn Host, due: Wall) {
+    loop {
+        let left = due.since(host.wall());
+        if left.is_zero() {
+            return;
+        }
+        host.sleep(left.min(Duration::from_secs(60))).await;
+    }
+}
+
+/// A fraction in [0, 1).
+pub(crate) fn fraction(random: u64) -> f64 {
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// A fresh UUIDv7 from the wall clock and the host's randomness (RFC 9562, section 5.7).
+pub(crate) fn uuid_v7(host: &dyn Host) -> uuid::Uuid {
+    let millis = u64::try_from(host.wall().0).unwrap_or(0);
+    let mut random = [0u8; 10];
+    random[..8].copy_from_slice(&host.random().to_le_bytes());
+    random[8..].copy_from_slice(&host.random().to_le_bytes()[..2]);
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}

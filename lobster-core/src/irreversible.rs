@@ -1,0 +1,613 @@
+//! Irreversible steps: intent first, then the call on a task of the engine; and what happens when its fate is unknown.
+//!
+//! Invariant: no call is polled for the first time unless its intent is synced, younger than W, and of the lease that still holds.
+
+use crate::{
+    call::{Begin, Call, Doubt, Polling, PollingGuard, Start},
+    codec,
+    ctx::{Home, StepCtx},
+    drive::panic_text,
+    error::{BoxError, StepFailed},
+    host::{BoxFuture, sleep_until},
+    live::{CallState, Conducted, Interrupt, Live},
+    name,
+    path::{
+        commit::{commit, intend},
+        step::{Next, Trouble, after, describe},
+    },
+    settle,
+    spec::{InDoubt, OnExhausted, Spec},
+};
+use lobster_store::contract::{
+    Boot, Seq, Wall,
+    record::{
+        self, Attempt, Came, Fact, Failure, FailureKind, Fate as StoredFate, Happened, Intent, Payload, StepName, StepResult,
+        Window,
+    },
+};
+use serde::de::DeserializeOwned;
+use std::{
+    future::{pending, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+    time::Duration,
+};
+
+/// What is known about a call whose fate was unknown.
+///
+/// Returned by probe functions (`in_doubt = probe(f)`) and handed to [`Client::resolve`](crate::Client::resolve).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate<V> {
+    /// It happened, and this is its value. Final whenever it comes.
+    Happened(V),
+    /// It has not been seen so far. Counts only when asked after the end of the window (W + `max_duration`): until then a request
+    /// may still be on its way.
+    NotSeen,
+    /// It did not happen and never will: the remote closed the key. Final at once; the next call uses another key.
+    Closed,
+    /// Nobody can tell now.
+    Unknown,
+}
+
+impl<V> Fate<V> {
+    /// The same fate of another value.
+    pub fn map<W>(self, f: impl FnOnce(V) -> W) -> Fate<W> {
+        match self {
+            Fate::Happened(value) => Fate::Happened(f(value)),
+            Fate::NotSeen => Fate::NotSeen,
+            Fate::Closed => Fate::Closed,
+            Fate::Unknown => Fate::Unknown,
+        }
+    }
+}
+
+/// One call, erased: its value encoded, or how it went wrong.
+pub(crate) type Act = Box<dyn FnMut(StepCtx) -> BoxFuture<'static, Result<Payload, Trouble>> + Send>;
+/// One question to the author's probe, erased.
+pub(crate) type Ask = Box<dyn FnMut(StepCtx) -> BoxFuture<'static, Result<Fate<Payload>, BoxError>> + Send>;
+
+/// Makes an irreversible call, or gives what is recorded.
+pub(crate) async fn irreversible<V: DeserializeOwned>(call: Call, act: Act, ask: Option<Ask>) -> Result<V, StepFailed> {
+    let came = match call.begin().await {
+        Begin::Recorded(came) => came,
+        Begin::Refused(failed) => return Err(failed),
+        Begin::Run(start) => {
+            let Some(live) = call.live().cloned() else { return unrecorded(&call, act, ask).await };
+            launch(&live, &call, start, act, ask, true);
+            call.outcome().await
+        }
+        Begin::Resolve(start) => {
+            if let Some(live) = call.live().cloned() {
+                launch(&live, &call, start, act, ask, false);
+            }
+            pending().await
+        }
+    };
+    crate::path::step::read(&call, came).await
+}
+
+fn launch(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask>, attended: bool) {
+    let step = call.cx.step.clone();
+    let mut inner = live.lock();
+    if attended && let Some(open) = inner.calls.get_mut(&call.id()) {
+        open.state = CallState::Conducted;
+    }
+    inner.conducts.insert(step.clone(), Conducted { call: attended.then(|| call.id()), waits: None });
+    drop(inner);
+    let conductor = Conductor {
+        live: live.clone(),
+        spec: call.spec,
+        step,
+        act: Mutex::new(act),
+        ask: ask.map(Mutex::new),
+        attempts: start.attempts,
+        generation: start.generation,
+        sticky: start.doubt.is_some(),
+        began: live.shared.host.wall(),
+    };
+    live.shared.host.spawn(Box::pin(conductor.run(start)));
+}
+
+/// Sees one irreversible step through, whatever happens to the body.
+struct Conductor {
+    live: Arc<Live>,
+    spec: &'static Spec,
+    step: Arc<StepName>,
+    /// Behind locks only to be shared between threads; one task calls them.
+    act: Mutex<Act>,
+    ask: Option<Mutex<Ask>>,
+    attempts: u32,
+    generation: u32,
+    /// An earlier attempt of this generation may have happened.
+    sticky: bool,
+    began: Wall,
+}
+
+/// The run was interrupted while the step waited.
+struct Interrupted;
+
+/// What one phase leads to.
+enum Phase {
+    Call,
+    Doubt(Doubt),
+    Done(Came),
+}
+
+/// How a call ended.
+enum Ended {
+    Returned(Result<Payload, Trouble>),
+    /// It was dropped at start + D.
+    Overran,
+}
+
+impl Conductor {
+    async fn run(mut self, start: Start) {
+        let ended = self.conduct(start).await;
+        let mut inner = self.live.lock();
+        let conducted = inner.conducts.remove(&self.step);
+        match ended {
+            Ok(came) => {
+                let known = inner.known.entry(self.step.clone()).or_default();
+                let attached = known.detached;
+                // The seq is not known any more, and nobody asks: only "it has a result" and the value matter from here on.
+                known.result = Some((0, came.clone()));
+                if let Some(id) = conducted.and_then(|conducted| conducted.call)
+                    && let Some(open) = inner.calls.get_mut(&id)
+                {
+                    if attached {
+                        open.state = CallState::Attaching(came);
+                        inner.ready.push_back(id);
+                    } else {
+                        open.state = CallState::Landed(came);
+                        inner.landed.push_back(id);
+                    }
+                }
+            }
+            Err(Interrupted) => inner.unresolved = true,
+        }
+        drop(inner);
+        self.live.ring();
+    }
+
+    async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
+        let mut phase = match start.doubt {
+            Some(doubt) => Phase::Doubt(doubt),
+            None => Phase::Call,
+        };
+        if let Some(due) = start.due {
+            self.wait(due, format!("waits for attempt {} of {}", self.attempts + 1, name::display(&self.step))).await?;
+        }
+        loop {
+            phase = match phase {
+                Phase::Call => self.call().await?,
+                Phase::Doubt(doubt) => self.in_doubt(doubt).await?,
+                Phase::Done(came) => return Ok(came),
+            };
+        }
+    }
+
+    // ---- the call ---------------------------------------------------------------------------------------------------
+
+    /// Intent, window, call, record.
+    async fn call(&mut self) -> Result<Phase, Interrupted> {
+        let (seq, intent) = self.arm().await?;
+        let shared = self.live.shared.clone();
+        shared.point("P13");
+        let started = shared.host.boot();
+        let ended = self.act(started + self.spec.max_duration()).await;
+        shared.point("P15");
+        self.attempts += 1;
+        let number = self.attempts;
+        let doubt = |died| Doubt { seq, intent: intent.clone(), window: None, died, verdict: None };
+        let (failure, in_doubt, fatal, not_before) = match ended {
+            Ended::Returned(Ok(payload)) => return Ok(Phase::Done(self.record(&doubt(false), Came::Value(payload)).await)),
+            Ended::Returned(Err(Trouble::Error(error))) => {
+                let did_not_happen = crate::error::marks_did_not_happen(&*error);
+                let (failure, fatal, not_before) = describe(Trouble::Error(error));
+                (failure, !did_not_happen && !fatal, fatal, not_before)
+            }
+            // The call returned a value: it happened. Only the value cannot be kept.
+            Ended::Returned(Err(trouble @ Trouble::Encoding(_))) => {
+                let (failure, ..) = describe(trouble);
+                (failure, false, true, Duration::ZERO)
+            }
+            Ended::Returned(Err(trouble)) => {
+                let (failure, _, not_before) = describe(trouble);
+                (failure, true, false, not_before)
+            }
+            Ended::Overran => {
+                let message = format!("took longer than max_duration ({:?})", self.spec.max_duration());
+                let (failure, ..) = describe(Trouble::Error(message.into()));
+                (failure, true, false, Duration::ZERO)
+            }
+        };
+        let failure = Failure { step: name::display(&self.step), attempts: number, ..failure };
+        if fatal {
+            let kind = if failure.kind == FailureKind::Unspecified as i32 { FailureKind::Fatal as i32 } else { failure.kind };
+            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await));
+        }
+        self.sticky |= in_doubt;
+        let exhausted = number >= self.spec.retry.attempts;
+        if exhausted && !self.sticky {
+            let failure = Failure { kind: FailureKind::Exhausted as i32, ..failure };
+            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await));
+        }
+        let delay = self.spec.retry.delay(number, shared.host.random()).max(not_before);
+        let due = shared.host.wall().plus(delay);
+        let reason = format!("{} failed {number} times, last: {}", name::display(&self.step), failure.message);
+        let attempt = Attempt {
+            step: Some((*self.step).clone()),
+            number,
+            failure: Some(failure.clone()),
+            due_ms: due.0,
+            in_doubt: self.sticky,
+            generation: self.generation,
+        };
+        commit(&self.live, &mut self.live.lock(), Fact::Attempt(attempt), true);
+        if !self.sticky {
+            self.wait(due, reason).await?;
+            return Ok(Phase::Call);
+        }
+        match self.spec.in_doubt {
+            InDoubt::Retry if !exhausted => {
+                self.wait(due, reason).await?;
+                Ok(Phase::Call)
+            }
+            InDoubt::Probe if !exhausted => Ok(Phase::Doubt(doubt(false))),
+            _ if exhausted && self.spec.on_exhausted == OnExhausted::Fail => {
+                let failure = Failure { kind: FailureKind::Exhausted as i32, code: "InDoubt".into(), ..failure };
+                Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await))
+            }
+            _ => self.hold(&failure.message),
+        }
+    }
+
+    /// Records the intent and waits until it is synced; again, if that took too long to start the call under it.
+    async fn arm(&mut self) -> Result<(Seq, Intent), Interrupted> {
+        let shared = self.live.shared.clone();
+        let window = shared.settings.lease.renew;
+        let mut late: u32 = 0;
+        loop {
+            self.until_lease().await?;
+            let generation = shared.lease.generation();
+            let sent = shared.host.boot();
+            let member = shared.member();
+            let intent = Intent {
+                step: Some((*self.step).clone()),
+                window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
+                max_duration_ns: u64::try_from(self.spec.max_duration().as_nanos()).unwrap_or(u64::MAX),
+                key: name::idempotency_key(self.live.run, &self.step, self.generation),
+                generation: self.generation,
+                epoch: self.live.epoch,
+                boot_id: member.boot_id.clone(),
+                sent_ns: sent.nanos(),
+                attempt: self.attempts + 1,
+                incarnation: self.live.incarnation.bytes().to_vec().into(),
+                sent_ms: shared.host.wall().0,
+            };
+            let seq = {
+                let mut inner = self.live.lock();
+                if inner.interrupt.is_some() {
+                    return Err(Interrupted);
+                }
+                intend(&self.live, &mut inner, Fact::Intent(intent.clone()), self.not_made())
+            };
+            if !self.live.synced(seq).await {
+                self.take_back();
+                return Err(Interrupted);
+            }
+            let now = shared.host.boot();
+            if now.since(sent) <= window && shared.lease.generation() == generation && shared.lease.good(now) {
+                // An interrupt that came with the acknowledgement: nothing was called, so nothing is in doubt.
+                if self.live.lock().interrupt.is_some() {
+                    self.take_back();
+                    return Err(Interrupted);
+                }
+                return Ok((seq, intent));
+            }
+            late += 1;
+            if late >= 3 {
+                let reason = format!("{}: the store is slower than the start window ({window:?})", name::display(&self.step));
+                tracing::warn!(run = %self.live.run, %reason);
+                self.take_back();
+                self.wait(shared.host.wall().plus(window.saturating_mul(late.min(20))), reason).await?;
+            }
+        }
+    }
+
+    /// The fact that a call was not made: takes the place of its intent, or follows it.
+    fn not_made(&self) -> Fact {
+        Fact::Attempt(Attempt {
+            step: Some((*self.step).clone()),
+            number: self.attempts,
+            failure: None,
+            due_ms: 0,
+            in_doubt: self.sticky,
+            generation: self.generation,
+        })
+    }
+
+    /// Says that the intent was not followed by a call, so that a successor does not find it in doubt.
+    fn take_back(&self) {
+        let mut inner = self.live.lock();
+        if inner.interrupt != Some(Interrupt::Fenced) {
+            commit(&self.live, &mut inner, self.not_made(), false);
+        }
+    }
+
+    /// Polls the call until it ends or until `deadline`.
+    async fn act(&mut self, deadline: Boot) -> Ended {
+        let shared = self.live.shared.clone();
+        let cx = StepCtx::new(Home::Live(self.live.clone()), self.step.clone(), self.generation, self.attempts + 1, self.sticky);
+        let mut call = match catch_unwind(AssertUnwindSafe(|| (self.act.get_mut().unwrap_or_else(PoisonError::into_inner))(cx))) {
+            Ok(call) => call,
+            Err(panic) => return Ended::Returned(Err(Trouble::Panic(panic_text(&*panic)))),
+        };
+        let mut alarm = shared.host.sleep(deadline.since(shared.host.boot()));
+        poll_fn(|cx| {
+            // Checked before every poll: a process that was stopped meanwhile does not go on.
+            if shared.host.boot() >= deadline {
+                return Poll::Ready(Ended::Overran);
+            }
+            shared.note(shared.calls_slot(self.live.slot), Some(self.live.run));
+            let polled = {
+                let _polling = PollingGuard::set(Polling::Step);
+                catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)))
+            };
+            shared.note(shared.calls_slot(self.live.slot), None);
+            match polled {
+                Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned)),
+                Ok(Poll::Pending) => alarm.as_mut().poll(cx).map(|()| Ended::Overran),
+                Err(panic) => Poll::Ready(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic))))),
+            }
+        })
+        .await
+    }
+
+    /// Records the result. If the run has moved meanwhile, states it as a verdict instead.
+    async fn record(&self, doubt: &Doubt, came: Came) -> Came {
+        let shared = &self.live.shared;
+        let result = StepResult {
+            step: Some((*self.step).clone()),
+            came: Some(came.clone()),
+            attempts: self.attempts,
+            began_ms: self.began.0,
+            ended_ms: shared.host.wall().0,
+            kind: record::StepKind::Irreversible as i32,
+            generation: self.generation,
+        };
+        let seq = commit(&self.live, &mut self.live.lock(), Fact::Result(result.clone()), true);
+        shared.point("P16");
+        // The body goes on at once; only a lost fence makes the result go another way.
+        let (live, doubt) = (self.live.clone(), doubt.clone());
+        shared.host.spawn(Box::pin(async move {
+            let fenced = live
+                .until(|inner| match inner.synced >= seq {
+                    true => Some(false),
+                    false => matches!(inner.interrupt, Some(Interrupt::Fenced)).then_some(true),
+                })
+                .await;
+            if fenced {
+                settle::settle(&live, &doubt, result).await;
+            }
+        }));
+        came
+    }
+
+    // ---- in doubt ---------------------------------------------------------------------------------------------------
+
+    async fn in_doubt(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
+        self.sticky = true;
+        if let Some(verdict) = doubt.verdict.take() {
+            match verdict.happened {
+                Some(Happened::Result(StepResult { came: Some(came), .. })) => {
+                    return Ok(Phase::Done(self.record(&doubt, came).await));
+                }
+                Some(Happened::Closed(_)) => {
+                    if !verdict.forced {
+                        self.window(&mut doubt, "a person closed it").await?;
+                    }
+                    return Ok(self.closed());
+                }
+                _ => return self.hold("the verdict on it cannot be read"),
+            }
+        }
+        if !doubt.died && self.attempts >= self.spec.retry.attempts {
+            // Exhausted before this holder came.
+            return self.hold("its attempts are exhausted");
+        }
+        match (self.spec.in_doubt, &mut self.ask) {
+            (InDoubt::Retry, _) => Ok(Phase::Call),
+            (InDoubt::Probe, Some(_)) => self.probe(doubt).await,
+            (InDoubt::Probe | InDoubt::Hold, _) => {
+                let why = if doubt.died { "the process ended between the call and its record" } else { "the call failed" };
+                self.hold(why)
+            }
+        }
+    }
+
+    /// The remote closed the key: the next call has another.
+    fn closed(&mut self) -> Phase {
+        self.generation += 1;
+        self.attempts = 0;
+        self.sticky = false;
+        Phase::Call
+    }
+
+    async fn probe(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
+        let shared = self.live.shared.clone();
+        let mut unknown = 0;
+        loop {
+            let asked = shared.host.boot();
+            let why = match self.ask_once().await? {
+                Ok(Fate::Happened(payload)) => return Ok(Phase::Done(self.record(&doubt, Came::Value(payload)).await)),
+                Ok(Fate::Closed) => return Ok(self.closed()),
+                Ok(Fate::NotSeen) => {
+                    if asked >= self.window_end(&mut doubt) {
+                        return Ok(Phase::Call);
+                    }
+                    self.window(&mut doubt, "its probe has not seen the call").await?;
+                    continue;
+                }
+                Ok(Fate::Unknown) => "the probe cannot tell".to_owned(),
+                Err(why) => why,
+            };
+            unknown += 1;
+            if unknown >= self.spec.retry.attempts {
+                return self.hold(&why);
+            }
+            let due = shared.host.wall().plus(self.spec.retry.delay(unknown, shared.host.random()));
+            self.wait(due, format!("{} is in doubt: {why}", name::display(&self.step))).await?;
+        }
+    }
+
+    /// Asks the author's probe once, within D, panics caught; gives up at an interrupt (a question has no effect).
+    async fn ask_once(&mut self) -> Result<Result<Fate<Payload>, String>, Interrupted> {
+        let shared = self.live.shared.clone();
+        let cx = StepCtx::new(Home::Live(self.live.clone()), self.step.clone(), self.generation, self.attempts, true);
+        let ask =
+            self.ask.as_mut().expect("only steps with a probe are probed").get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut question = match catch_unwind(AssertUnwindSafe(|| ask(cx))) {
+            Ok(question) => question,
+            Err(panic) => return Ok(Err(format!("the probe {}", panic_text(&*panic)))),
+        };
+        let asking = poll_fn(|cx| {
+            let _polling = PollingGuard::set(Polling::Step);
+            match catch_unwind(AssertUnwindSafe(|| question.as_mut().poll(cx))) {
+                Ok(polled) => polled.map(|fate| fate.map_err(|error| format!("the probe failed: {error}"))),
+                Err(panic) => Poll::Ready(Err(format!("the probe {}", panic_text(&*panic)))),
+            }
+        });
+        tokio::select! {
+            biased;
+            _ = self.live.interrupted() => Err(Interrupted),
+            fate = asking => Ok(fate),
+            () = shared.host.sleep(self.spec.max_duration()) => Ok(Err(format!("the probe took longer than {:?}", self.spec.max_duration()))),
+        }
+    }
+
+    /// End of the window of the last intent, on this host's clock: until then a request may still be on its way.
+    fn window_end(&self, doubt: &mut Doubt) -> Boot {
+        let shared = &self.live.shared;
+        let (w, d) = (Duration::from_nanos(doubt.intent.window_ns), Duration::from_nanos(doubt.intent.max_duration_ns));
+        let boot_id = &shared.member().boot_id;
+        if doubt.intent.boot_id == *boot_id {
+            return Boot::from_nanos(doubt.intent.sent_ns) + w + d;
+        }
+        if let Some(window) = doubt.window.as_ref().filter(|window| window.boot_id == *boot_id) {
+            return Boot::from_nanos(window.end_ns);
+        }
+        // Another boot's clock says nothing here: the window begins with its first reader, who records it.
+        let end = shared.host.boot() + w + d;
+        let window =
+            Window { step: Some((*self.step).clone()), intent: doubt.seq, boot_id: boot_id.clone(), end_ns: end.nanos() };
+        doubt.window = Some(window.clone());
+        commit(&self.live, &mut self.live.lock(), Fact::Window(window), true);
+        end
+    }
+
+    /// Waits for the end of the window.
+    async fn window(&self, doubt: &mut Doubt, why: &str) -> Result<(), Interrupted> {
+        let end = self.window_end(doubt);
+        let host = &self.live.shared.host;
+        let reason = format!("{} is in doubt: {why}; a request may still be on its way", name::display(&self.step));
+        // The wall clock may jump; the window is measured on the other one.
+        while let left = end.since(host.boot())
+            && !left.is_zero()
+        {
+            self.wait(host.wall().plus(left + Duration::from_millis(1)), reason.clone()).await?;
+        }
+        Ok(())
+    }
+
+    // ---- waiting ----------------------------------------------------------------------------------------------------
+
+    fn hold(&self, why: &str) -> Result<Phase, Interrupted> {
+        let reason = format!("{} is in doubt: {why}; resolve it", name::display(&self.step));
+        self.live.interrupt(Interrupt::Hold(reason));
+        Err(Interrupted)
+    }
+
+    /// Waits until `due` in a way that lets the run leave memory.
+    async fn wait(&self, due: Wall, reason: String) -> Result<(), Interrupted> {
+        let waits = |waits| {
+            if let Some(conducted) = self.live.lock().conducts.get_mut(&self.step) {
+                conducted.waits = waits;
+            }
+            self.live.bell.notify_one();
+        };
+        waits(Some((due, reason)));
+        let interrupted = tokio::select! {
+            biased;
+            _ = self.live.interrupted() => true,
+            () = sleep_until(&*self.live.shared.host, due) => false,
+        };
+        waits(None);
+        if interrupted { Err(Interrupted) } else { Ok(()) }
+    }
+
+    /// Waits until the lease permits a call.
+    async fn until_lease(&self) -> Result<(), Interrupted> {
+        let shared = &self.live.shared;
+        while !shared.lease.good(shared.host.boot()) {
+            let due = shared.host.wall().plus(shared.settings.lease.renew / 4);
+            self.wait(due, format!("{}: the node's lease has lapsed", name::display(&self.step))).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A call in a unit test: attempts without delays, nothing recorded.
+async fn unrecorded<V: DeserializeOwned>(call: &Call, mut act: Act, mut ask: Option<Ask>) -> Result<V, StepFailed> {
+    let step = name::display(&call.cx.step);
+    let (mut number, mut generation, mut doubt) = (0, 0, false);
+    let cx = |number, generation, doubt| StepCtx::new(call.cx.home.clone(), call.cx.step.clone(), generation, number, doubt);
+    loop {
+        number += 1;
+        let trouble = match act(cx(number, generation, doubt)).await {
+            Ok(payload) => {
+                return codec::decode(&payload)
+                    .map_err(|error| StepFailed::new(FailureKind::Encoding, "", error.to_string(), &step));
+            }
+            Err(trouble) => trouble,
+        };
+        let happened_not = matches!(&trouble, Trouble::Error(error) if crate::error::marks_did_not_happen(&**error));
+        match after(call.spec, &call.cx, number, trouble, 0) {
+            Next::Failed(failure) => return Err(StepFailed::from_record(failure)),
+            Next::Again(..) if happened_not || call.spec.in_doubt == InDoubt::Retry => doubt |= !happened_not,
+            Next::Again(failure, _) => match &mut ask {
+                None => return Err(StepFailed::from_record(Failure { code: "InDoubt".into(), ..failure })),
+                Some(ask) => match ask(cx(number, generation, true)).await {
+                    Ok(Fate::Happened(payload)) => {
+                        return codec::decode(&payload)
+                            .map_err(|error| StepFailed::new(FailureKind::Encoding, "", error.to_string(), &step));
+                    }
+                    Ok(Fate::Closed) => generation += 1,
+                    Ok(Fate::NotSeen) => doubt = true,
+                    Ok(Fate::Unknown) | Err(_) => {
+                        return Err(StepFailed::from_record(Failure { code: "InDoubt".into(), ..failure }));
+                    }
+                },
+            },
+        }
+    }
+}
+
+/// A stored verdict of a fate; `None` for a fate that says nothing.
+pub(crate) fn verdict(fate: Fate<Came>, step: &StepName, generation: u32, at: Wall, forced: bool) -> Option<StoredFate> {
+    let happened = match fate {
+        Fate::Happened(came) => Happened::Result(StepResult {
+            step: Some(step.clone()),
+            came: Some(came),
+            attempts: 0,
+            began_ms: at.0,
+            ended_ms: at.0,
+            kind: record::StepKind::Irreversible as i32,
+            generation,
+        }),
+        Fate::Closed => Happened::Closed(true),
+        Fate::NotSeen | Fate::Unknown => return None,
+    };
+    Some(StoredFate { happened: Some(happened), forced })
+}

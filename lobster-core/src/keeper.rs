@@ -1,0 +1,104 @@
+//! The keeper: renews the lease on a thread of its own, and starts over as a new incarnation when it was revoked.
+//!
+//! Invariant: the lease lives exactly as long as the engine: when the engine stops or its runtime is gone, nobody renews.
+
+use crate::{
+    engine::{Member, Shared},
+    host::{HostRef, fraction, uuid_v7},
+    registry::Registry,
+    settings::Settings,
+};
+use lobster_store::{
+    Tiers,
+    contract::{Beat, Failed, Incarnation, NewNode, Renewed},
+};
+use std::{sync::Arc, time::Duration};
+
+/// Joins as a fresh incarnation.
+pub(crate) async fn join(
+    host: &HostRef,
+    tiers: &Tiers,
+    settings: &Settings,
+    registry: &Registry,
+    name: Option<String>,
+) -> Result<Member, Failed> {
+    let incarnation = Incarnation(uuid_v7(&**host));
+    let node = NewNode {
+        incarnation,
+        name,
+        tasks: registry.versions(),
+        // Bodies and the engine's calls note what they poll in places of their own.
+        slots: 2 * settings.run.executing,
+        ttl: settings.lease.ttl,
+    };
+    let joined = tiers.members.join(node).await?;
+    Ok(Member { incarnation, name: joined.name, boot_id: joined.boot_id })
+}
+
+/// The keeper's loop. The first beat was sent by whoever started it.
+pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
+    let mut seq = 1;
+    while !shared.stopping() || !shared.runs().is_empty() {
+        // Ten percent around the interval, so that nodes that started together do not stay in step.
+        let interval = shared.settings.lease.renew;
+        let pause = interval.mul_f64(0.9 + 0.2 * fraction(shared.host.random()));
+        shared.host.sleep(pause).await;
+        if shared.gone() {
+            if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {
+                tracing::warn!(%error, "this node could not say that it leaves");
+            }
+            return;
+        }
+        seq += 1;
+        if !renew(&shared, seq).await {
+            tracing::error!(node = %shared.member().name, "this incarnation was revoked: its runs are somebody else's; joining anew");
+            shared.lease.lost();
+            rejoin(&shared, fixed_name.clone()).await;
+            seq = 1;
+        }
+    }
+}
+
+/// One renewal; `false`: revoked.
+pub(crate) async fn renew(shared: &Shared, seq: u64) -> bool {
+    let at = shared.host.boot();
+    let beat = Beat { seq, at, lapsed: !shared.lease.good(at) };
+    let renewal = shared.tiers.members.renew(shared.member().incarnation, beat);
+    // An answer that comes later than this is no renewal; the call itself is never dropped midway by the store.
+    let answer = tokio::select! {
+        biased;
+        answer = renewal => answer,
+        () = shared.host.sleep(shared.settings.lease.renew) => Err(Failed::Unknown("the renewal took longer than its interval".into())),
+    };
+    match answer {
+        Ok(Renewed::Good) => {
+            shared.lease.renewed(at, shared.settings.lease.self_fence);
+            true
+        }
+        Ok(Renewed::Revoked) => false,
+        Err(error) => {
+            tracing::warn!(%error, "the lease could not be renewed");
+            true
+        }
+    }
+}
+
+async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>) {
+    let mut tries: u32 = 0;
+    while !shared.stopping() {
+        match join(&shared.host, &shared.tiers, &shared.settings, &shared.registry, fixed_name.clone()).await {
+            Ok(member) => {
+                shared.replace(member);
+                renew(shared, 1).await;
+                shared.work.notify_one();
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "this node could not join again; tried again");
+                tries += 1;
+                let wait = Duration::from_millis(20).saturating_mul(1 << tries.min(8));
+                shared.host.sleep(wait.min(shared.settings.lease.renew)).await;
+            }
+        }
+    }
+}

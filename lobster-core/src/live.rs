@@ -1,0 +1,327 @@
+//! A run in memory: its open calls, what its body is to be shown, and the deltas that the store does not hold yet.
+//!
+//! Invariant: everything a run does between claim and finish is decided under this one lock, in seq order.
+
+use crate::{
+    engine::Shared,
+    error::StepFailed,
+    image::{Image, Known, Shown},
+};
+use bytes::Bytes;
+use lobster_store::contract::{
+    Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
+    record::{Came, StepName, StepResult},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+    task::Waker,
+};
+use tokio::sync::Notify;
+
+/// Why a body is not polled any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// The run's row names another owner: nothing may be written.
+    Fenced,
+    /// A cancel is asked for.
+    Cancel,
+    /// The run waits for a person.
+    Hold(String),
+    /// The run goes back, for whoever claims it.
+    Release,
+    /// The store holds rows that this holder never sent.
+    Forked(String),
+    /// The run left memory; whoever still waits here may go.
+    Gone,
+}
+
+impl Interrupt {
+    fn rank(&self) -> u8 {
+        match self {
+            Interrupt::Cancel | Interrupt::Hold(_) | Interrupt::Release | Interrupt::Gone => 0,
+            Interrupt::Forked(_) => 1,
+            Interrupt::Fenced => 2,
+        }
+    }
+}
+
+/// A run in memory.
+pub(crate) struct Live {
+    pub run: RunId,
+    pub epoch: Epoch,
+    pub incarnation: Incarnation,
+    /// Version that submitted the run.
+    pub version: u32,
+    pub slot: usize,
+    pub shared: Arc<Shared>,
+    inner: Mutex<Inner>,
+    /// Rings for the driver of this run.
+    pub bell: Notify,
+    /// Rings for everybody else who waits for this run: acknowledged deltas, interrupts.
+    pub turned: Notify,
+}
+
+/// A delta that is not known to be synced.
+pub(crate) struct Pending {
+    pub bytes: Bytes,
+    /// Of an intent: what takes its place if the store refuses it.
+    pub refused: Option<Bytes>,
+    pub progress: bool,
+}
+
+/// What became of the last thing that was to become of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThenState {
+    /// Nothing is asked for.
+    Idle,
+    /// It will be offered with the last rows.
+    Asked,
+    /// The store has it.
+    Done,
+    /// The store refused: woken, or a cancel is asked for.
+    Refused,
+}
+
+/// State of an open call.
+#[derive(Debug, Clone)]
+pub(crate) enum CallState {
+    /// Made, not polled yet.
+    Called,
+    /// Waits to be shown its recorded result.
+    Replay,
+    /// Waits until everything recorded was shown (or a drain to end the run here).
+    Unstarted,
+    /// Its body runs in the body's polls.
+    Running,
+    /// Waits for its next attempt.
+    Backoff(Wall, String),
+    /// An engine task conducts it.
+    Conducted,
+    /// Has its result, waits for its turn.
+    Ready(Box<StepResult>),
+    /// Its result is recorded, waits for its turn.
+    Landed(Came),
+    /// The body dropped it in an earlier life: waits to be dropped again.
+    Detached,
+    /// Asks again, by key, for a dropped call that has this result.
+    Attaching(Came),
+}
+
+/// An open call of the body.
+pub(crate) struct Open {
+    pub step: Arc<StepName>,
+    /// Scope and name, of a call without a key.
+    pub unkeyed: Option<(Arc<str>, &'static str)>,
+    pub state: CallState,
+    pub waker: Option<Waker>,
+    pub durable: bool,
+}
+
+/// An engine task that conducts an irreversible step.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Conducted {
+    /// The open call that waits for it, unless it was dropped.
+    pub call: Option<u64>,
+    /// Until when it only waits, and why.
+    pub waits: Option<(Wall, String)>,
+}
+
+/// Calls of one step in one scope.
+#[derive(Default)]
+pub(crate) struct Named {
+    pub next: u32,
+    pub site: &'static str,
+    /// Unkeyed calls that are open.
+    pub open: u32,
+    /// Some of them were made after another one was polled: blocks of a body run side by side.
+    pub side_by_side: bool,
+    /// An unkeyed irreversible call was dropped before its result was seen.
+    pub dropped: bool,
+}
+
+pub(crate) struct Inner {
+    // ---- the recording
+    /// Seq of the next delta.
+    pub next: Seq,
+    /// Deltas `synced + 1 .. next`.
+    pub pending: VecDeque<Pending>,
+    pub pending_bytes: usize,
+    /// Bytes of `pending` beyond `applied`.
+    pub lag_bytes: usize,
+    /// Last seq that the store acknowledged.
+    pub applied: Seq,
+    /// Last seq that a synced statement acknowledged.
+    pub synced: Seq,
+    /// Everything up to here is to be synced.
+    pub sync_to: Seq,
+    /// A part of a batch is at the store.
+    pub in_flight: bool,
+    /// It is in the committer's queue.
+    pub queued: bool,
+    /// Row ends that this holder was given or has sent, from `synced` on.
+    pub marks: VecDeque<(Seq, Mark)>,
+    pub then: Option<Then>,
+    pub then_state: ThenState,
+    pub cancel: bool,
+    pub wake: u64,
+    // ---- the body
+    pub replay: VecDeque<(Seq, Shown)>,
+    pub known: BTreeMap<Arc<StepName>, Known>,
+    pub names: BTreeMap<(Arc<str>, &'static str), Named>,
+    pub calls: BTreeMap<u64, Open>,
+    pub next_call: u64,
+    pub conducts: BTreeMap<Arc<StepName>, Conducted>,
+    /// Calls with a result, in the order in which they got it.
+    pub ready: VecDeque<u64>,
+    /// Calls whose results an engine task recorded, in seq order.
+    pub landed: VecDeque<u64>,
+    /// The call that is recorded and waits to be synced before its turn.
+    pub syncing: Option<(u64, Seq)>,
+    /// The one call that may be shown its result in this poll.
+    pub turn: Option<u64>,
+    /// A result was shown in this poll.
+    pub shown: bool,
+    pub polls: u64,
+    pub ambiguous: Option<StepFailed>,
+    pub interrupt: Option<Interrupt>,
+    pub draining: bool,
+    /// An engine task had to leave its call unresolved.
+    pub unresolved: bool,
+}
+
+impl Live {
+    #[allow(clippy::too_many_arguments, reason = "made in one place, from a grant and its image")]
+    pub fn new(
+        shared: Arc<Shared>,
+        incarnation: Incarnation,
+        grant: &lobster_store::contract::Grant,
+        slot: usize,
+        image: Image,
+    ) -> Arc<Self> {
+        let inner = Inner {
+            next: image.tail + 1,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            lag_bytes: 0,
+            applied: image.tail,
+            // A tail that this holder only read may be relaxed: the first synced row of this epoch covers it.
+            synced: image.tail,
+            sync_to: 0,
+            in_flight: false,
+            queued: false,
+            marks: VecDeque::from([(image.tail, image.mark)]),
+            then: None,
+            then_state: ThenState::Idle,
+            cancel: false,
+            wake: grant.wake,
+            replay: image.replay,
+            known: image.known,
+            names: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            conducts: BTreeMap::new(),
+            ready: VecDeque::new(),
+            landed: VecDeque::new(),
+            syncing: None,
+            turn: None,
+            shown: false,
+            polls: 0,
+            ambiguous: None,
+            interrupt: grant.cancel.then_some(Interrupt::Cancel),
+            draining: false,
+            unresolved: false,
+        };
+        Arc::new(Self {
+            run: grant.run,
+            epoch: grant.epoch,
+            incarnation,
+            version: grant.task.version,
+            slot,
+            shared,
+            inner: Mutex::new(inner),
+            bell: Notify::new(),
+            turned: Notify::new(),
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no code that can panic runs under a run's lock")
+    }
+
+    /// Stops the body at once. The first interrupt counts, unless a graver one follows.
+    pub fn interrupt(&self, interrupt: Interrupt) {
+        let mut inner = self.lock();
+        if inner.interrupt.as_ref().is_none_or(|current| current.rank() < interrupt.rank()) {
+            inner.interrupt = Some(interrupt);
+        }
+        drop(inner);
+        self.ring();
+    }
+
+    /// Rings for the driver and for whoever waits.
+    pub fn ring(&self) {
+        self.bell.notify_one();
+        self.turned.notify_waiters();
+    }
+
+    /// Waits until `look` finds something.
+    pub async fn until<T>(&self, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
+        loop {
+            let mut turned = std::pin::pin!(self.turned.notified());
+            // Registered before the look: a ring in between is not lost.
+            turned.as_mut().enable();
+            if let Some(found) = look(&mut self.lock()) {
+                return found;
+            }
+            turned.await;
+        }
+    }
+
+    /// Waits until `seq` is synced; `false` if the run was interrupted before.
+    pub async fn synced(&self, seq: Seq) -> bool {
+        self.until(|inner| match inner.synced >= seq {
+            true => Some(true),
+            false if inner.interrupt.is_some() => Some(false),
+            false => None,
+        })
+        .await
+    }
+
+    /// Waits until the run is interrupted.
+    pub async fn interrupted(&self) -> Interrupt {
+        self.until(|inner| inner.interrupt.clone()).await
+    }
+
+    /// Somebody wants something from this run.
+    pub fn attend(&self, cancel: bool, wake: u64) {
+        let mut inner = self.lock();
+        let woken = wake > inner.wake;
+        inner.cancel |= cancel;
+        drop(inner);
+        if cancel {
+            self.interrupt(Interrupt::Cancel);
+        } else if woken {
+            // What woke it is read by a restore: one path for news, whether they came before or after the claim.
+            self.interrupt(Interrupt::Release);
+        }
+    }
+
+    /// No step starts any more; the run goes back as soon as nothing is under way.
+    pub fn drain(&self) {
+        self.lock().draining = true;
+        self.ring();
+    }
+}
+
+impl Inner {
+    /// Deltas that the store has not acknowledged.
+    pub fn lag(&self) -> u64 {
+        self.next - 1 - self.applied
+    }
+
+    /// May a call begin its first attempt now?
+    pub fn may_start(&self) -> bool {
+        self.replay.is_empty() && !self.draining
+    }
+}

@@ -1,0 +1,210 @@
+//! Step: what is recorded is given, what is not is run: the attempts of an ordinary or durable step.
+//!
+//! Invariant: a value the body sees was decoded from the bytes that are recorded, the first time as on every resume.
+
+use crate::{
+    call::{Begin, Call, Polling, PollingGuard},
+    codec,
+    ctx::StepCtx,
+    drive::panic_text,
+    error::{BoxError, StepFailed, cut, tell},
+    expand::StepOutput,
+    host::{BoxFuture, Host, OsHost},
+    live::Interrupt,
+    name,
+    spec::{Spec, StepKind},
+};
+use lobster_store::contract::record::{self, Attempt, Came, Failure, FailureKind, Payload, StepResult};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    future::{Future, pending, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::atomic::Ordering,
+    task::Poll,
+    time::Duration,
+};
+
+/// How an attempt went wrong.
+pub(crate) enum Trouble {
+    /// It returned an error.
+    Error(BoxError),
+    /// It panicked.
+    Panic(String),
+    /// It took longer than its `timeout`.
+    Timeout(Duration),
+    /// Its value cannot be recorded.
+    Encoding(String),
+}
+
+/// Runs an ordinary or durable step, or gives what is recorded.
+pub(crate) async fn step<'c, O, Fut>(call: &'c Call, mut body: impl FnMut(&'c StepCtx) -> Fut) -> Result<O::Value, StepFailed>
+where
+    O: StepOutput,
+    O::Error: Into<BoxError>,
+    Fut: Future<Output = O>,
+{
+    let start = match call.begin().await {
+        Begin::Recorded(came) => return read(call, came).await,
+        Begin::Refused(failed) => return Err(failed),
+        Begin::Run(start) => start,
+        Begin::Resolve(_) => return pending().await,
+    };
+    let mut number = start.attempts + 1;
+    if let Some(due) = start.due {
+        call.backoff(due, format!("waits for attempt {number} of {}", name::display(&call.cx.step))).await;
+    }
+    let began_ms = wall(call);
+    loop {
+        call.cx.attempt.store(number, Ordering::Relaxed);
+        let came = attempt(call, body(&call.cx)).await.and_then(|output| encode(output.split().map_err(Into::into)));
+        let (came, value) = match came {
+            Ok((payload, value)) => (Came::Value(payload), Ok(value)),
+            Err(trouble) => match after(call.spec, &call.cx, number, trouble, random(call)) {
+                Next::Again(failure, delay) => {
+                    again(call, number, failure, delay).await;
+                    number += 1;
+                    continue;
+                }
+                Next::Failed(failure) => (Came::Failure(failure.clone()), Err(StepFailed::from_record(failure))),
+            },
+        };
+        call.complete(StepResult {
+            step: Some((*call.cx.step).clone()),
+            came: Some(came),
+            attempts: number,
+            began_ms,
+            ended_ms: wall(call),
+            kind: kind(call.spec.kind) as i32,
+            generation: 0,
+        })
+        .await;
+        return value;
+    }
+}
+
+/// Encodes a step's value, and decodes it again: what the body goes on with is what a resume would give it.
+pub(crate) fn encode<V: Serialize + DeserializeOwned>(output: Result<V, BoxError>) -> Result<(Payload, V), Trouble> {
+    let value = output.map_err(Trouble::Error)?;
+    // A serializer is the user's code: it may panic.
+    catch_unwind(AssertUnwindSafe(|| {
+        let payload = codec::encode(&value).map_err(|error| Trouble::Encoding(error.to_string()))?;
+        let value = codec::decode(&payload)
+            .map_err(|error| Trouble::Encoding(format!("the value can be encoded, but not decoded again: {error}")))?;
+        Ok((payload, value))
+    }))
+    .unwrap_or_else(|panic| Err(Trouble::Panic(panic_text(&*panic))))
+}
+
+/// Polls one attempt: in its place, within its time, panics caught.
+async fn attempt<F: Future>(call: &Call, attempt: F) -> Result<F::Output, Trouble> {
+    let mut attempt = pin!(attempt);
+    let mut timeout = call.spec.timeout().and_then(|limit| Some((limit, sleep(call, limit)?)));
+    poll_fn(|cx| {
+        let polled = {
+            let _polling = PollingGuard::set(Polling::Step);
+            catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx)))
+        };
+        match polled {
+            Ok(Poll::Ready(output)) => return Poll::Ready(Ok(output)),
+            Ok(Poll::Pending) => {}
+            Err(panic) => return Poll::Ready(Err(Trouble::Panic(panic_text(&*panic)))),
+        }
+        let Some((limit, sleep)) = &mut timeout else { return Poll::Pending };
+        sleep.as_mut().poll(cx).map(|()| Err(Trouble::Timeout(*limit)))
+    })
+    .await
+}
+
+fn sleep(call: &Call, limit: Duration) -> Option<BoxFuture<'static, ()>> {
+    match call.live() {
+        Some(live) => Some(live.shared.host.sleep(limit)),
+        None => OsHost::current().map(|host| host.sleep(limit)),
+    }
+}
+
+/// What follows a failed attempt.
+pub(crate) enum Next {
+    Again(Failure, Duration),
+    Failed(Failure),
+}
+
+/// Decides what follows attempt `number` of a step whose failed calls have no effect to care for.
+pub(crate) fn after(spec: &Spec, cx: &StepCtx, number: u32, trouble: Trouble, random: u64) -> Next {
+    let (mut failure, fatal, not_before) = describe(trouble);
+    failure.step = name::display(&cx.step);
+    failure.attempts = number;
+    if fatal || number >= spec.retry.attempts {
+        if failure.kind == FailureKind::Unspecified as i32 {
+            failure.kind = if fatal { FailureKind::Fatal } else { FailureKind::Exhausted } as i32;
+        }
+        return Next::Failed(failure);
+    }
+    Next::Again(failure, spec.retry.delay(number, random).max(not_before))
+}
+
+/// The failure that a trouble amounts to; whether trying again is pointless; how long to wait at least.
+pub(crate) fn describe(trouble: Trouble) -> (Failure, bool, Duration) {
+    let of = |kind: FailureKind, message: String| Failure { kind: kind as i32, message: cut(message), ..Failure::default() };
+    match trouble {
+        Trouble::Error(error) => {
+            let mut told = tell(error);
+            // A failure handed on from another step is this step's own failure now.
+            told.failure.kind = FailureKind::Unspecified as i32;
+            (told.failure, told.fatal, told.retry_after.unwrap_or_default())
+        }
+        Trouble::Panic(message) => (of(FailureKind::Panic, message), false, Duration::ZERO),
+        Trouble::Timeout(limit) => (of(FailureKind::Timeout, format!("took longer than {limit:?}")), false, Duration::ZERO),
+        Trouble::Encoding(message) => (of(FailureKind::Encoding, message), true, Duration::ZERO),
+    }
+}
+
+async fn again(call: &Call, number: u32, failure: Failure, delay: Duration) {
+    let Some(live) = call.live() else { return };
+    let due = live.shared.host.wall().plus(delay);
+    let reason = format!("{} failed {number} times, last: {}", name::display(&call.cx.step), failure.message);
+    let attempt = Attempt {
+        step: Some((*call.cx.step).clone()),
+        number,
+        failure: Some(failure),
+        due_ms: due.0,
+        in_doubt: false,
+        generation: 0,
+    };
+    call.again(attempt, due, reason).await;
+}
+
+/// Reads a recorded result. One that does not decode holds the run: the code is not the one that recorded it.
+pub(crate) async fn read<V: DeserializeOwned>(call: &Call, came: Came) -> Result<V, StepFailed> {
+    let payload = match came {
+        Came::Failure(failure) => return Err(StepFailed::from_record(failure)),
+        Came::Value(payload) => payload,
+    };
+    match codec::decode(&payload) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let step = name::display(&call.cx.step);
+            let Some(live) = call.live() else {
+                return Err(StepFailed::new(FailureKind::Encoding, "", error.to_string(), &step));
+            };
+            live.interrupt(Interrupt::Hold(format!("the recorded result of {step} does not fit the code: {error}")));
+            pending().await
+        }
+    }
+}
+
+pub(crate) fn kind(kind: StepKind) -> record::StepKind {
+    match kind {
+        StepKind::Ordinary => record::StepKind::Ordinary,
+        StepKind::Durable => record::StepKind::Durable,
+        StepKind::Irreversible => record::StepKind::Irreversible,
+    }
+}
+
+fn wall(call: &Call) -> i64 {
+    call.live().map_or(0, |live| live.shared.host.wall().0)
+}
+
+fn random(call: &Call) -> u64 {
+    call.live().map_or(0, |live| live.shared.host.random())
+}

@@ -1,0 +1,208 @@
+//! Numbers, and only numbers, in one serde-readable tree.
+//!
+//! Invariant: settings that cannot work together are refused at start, with the inequality they break.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Every number of an engine. Missing fields take the defaults; durations read like `300s`, `200ms`, `7days`.
+///
+/// ```
+/// use lobster_core::Settings;
+/// let settings: Settings = serde_json::from_str(r#"{ "lease": { "ttl": "30s" }, "run": { "executing": 10 } }"#).unwrap();
+/// assert_eq!(settings.run.executing, 10);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The node's lease.
+    pub lease: LeaseSettings,
+    /// Runs in this process.
+    pub run: RunSettings,
+    /// The committer.
+    pub commit: CommitSettings,
+    /// Removal of ended runs.
+    pub retention: RetentionSettings,
+}
+
+/// The lease of a node: how soon a silent one is taken for dead. See the guide "Idempotency and irreversible steps".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LeaseSettings {
+    /// A node whose beat is older may be declared failed. Default 15 s.
+    #[serde(with = "humantime_serde")]
+    pub ttl: Duration,
+    /// Time between renewals, and the start window W of irreversible calls. Default 3 s.
+    #[serde(with = "humantime_serde")]
+    pub renew: Duration,
+    /// Without a renewal for so long a node starts no irreversible call and claims nothing. Default 9 s.
+    #[serde(with = "humantime_serde")]
+    pub self_fence: Duration,
+    /// Added to the TTL by whoever declares another node failed. Default 1 s.
+    #[serde(with = "humantime_serde")]
+    pub guard: Duration,
+}
+
+impl Default for LeaseSettings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(15),
+            renew: Duration::from_secs(3),
+            self_fence: Duration::from_secs(9),
+            guard: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Runs in one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSettings {
+    /// Runs executing at once. Default 100.
+    pub executing: usize,
+    /// The longest time between two looks for work that no hint announced. Default 1 s.
+    #[serde(with = "humantime_serde")]
+    pub poll: Duration,
+    /// A run that only waits for something the engine knows, longer than this, leaves memory and comes back when it is due.
+    /// Default 1 s.
+    #[serde(with = "humantime_serde")]
+    pub evict_after: Duration,
+    /// Claims of a run without a newly recorded result before it is quarantined; a task may set its own
+    /// (`#[task(max_attempts = ..)]`). Default 50.
+    pub attempts_max: u32,
+    /// Claims of a run in all before it is quarantined, however much progress each made. Default 10,000.
+    pub claims_max: u64,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            executing: 100,
+            poll: Duration::from_secs(1),
+            evict_after: Duration::from_secs(1),
+            attempts_max: 50,
+            claims_max: 10_000,
+        }
+    }
+}
+
+/// The committer: how far memory may be ahead of the store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CommitSettings {
+    /// Bytes of one run that the store has not acknowledged yet; beyond, its steps wait. Default 8 MiB.
+    pub lag_bytes: usize,
+    /// The same in deltas. Default 20,000.
+    pub lag_deltas: u64,
+    /// Bytes of one run that are not synced yet, kept in memory; beyond, a synced flush is forced. Default 16 MiB.
+    pub unsynced_bytes: usize,
+    /// The longest time between two tries while the store is unavailable. Default 1 s.
+    #[serde(with = "humantime_serde")]
+    pub retry_max: Duration,
+}
+
+impl Default for CommitSettings {
+    fn default() -> Self {
+        Self { lag_bytes: 8 << 20, lag_deltas: 20_000, unsynced_bytes: 16 << 20, retry_max: Duration::from_secs(1) }
+    }
+}
+
+/// Removal of ended runs, with everything they have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetentionSettings {
+    /// How long an ended run is kept. Its key may be used again afterwards, for a new run with new idempotency keys.
+    /// Default 7 days.
+    #[serde(with = "humantime_serde")]
+    pub keep: Duration,
+    /// Time between two removals. Default 60 s.
+    #[serde(with = "humantime_serde")]
+    pub every: Duration,
+    /// Runs removed in one transaction. Default 500.
+    pub batch: usize,
+}
+
+impl Default for RetentionSettings {
+    fn default() -> Self {
+        Self { keep: Duration::from_secs(7 * 24 * 3600), every: Duration::from_secs(60), batch: 500 }
+    }
+}
+
+impl Settings {
+    fn leased(ttl_ms: u64, renew_ms: u64, self_fence_ms: u64, guard_ms: u64) -> Self {
+        let lease = LeaseSettings {
+            ttl: Duration::from_millis(ttl_ms),
+            renew: Duration::from_millis(renew_ms),
+            self_fence: Duration::from_millis(self_fence_ms),
+            guard: Duration::from_millis(guard_ms),
+        };
+        Self { lease, ..Self::default() }
+    }
+    /// Shorter leases for a good network: TTL 10 s.
+    pub fn fast() -> Self {
+        Self::leased(10_000, 2_000, 6_000, 1_000)
+    }
+    /// Longer leases for a network that stalls: TTL 30 s.
+    pub fn wan() -> Self {
+        Self::leased(30_000, 6_000, 18_000, 2_000)
+    }
+    /// For tests and demonstrations on one host: TTL 1 s, polls every 50 ms. Too short for a machine that may stall.
+    pub fn test() -> Self {
+        let mut settings = Self::leased(1_000, 200, 600, 200);
+        settings.run.poll = Duration::from_millis(50);
+        settings.run.evict_after = Duration::from_millis(100);
+        settings.commit.retry_max = Duration::from_millis(100);
+        settings
+    }
+
+    /// Checks what must hold between the numbers.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let LeaseSettings { ttl, renew, self_fence, guard } = self.lease;
+        let rules = [
+            (!renew.is_zero(), "lease.renew > 0", format!("{renew:?}")),
+            (
+                self_fence.checked_add(renew).is_some_and(|sum| sum <= ttl),
+                "lease.self_fence + lease.renew <= lease.ttl",
+                format!("{self_fence:?} + {renew:?} > {ttl:?}"),
+            ),
+            (renew < self_fence, "lease.renew < lease.self_fence", format!("{renew:?} >= {self_fence:?}")),
+            (!guard.is_zero(), "lease.guard > 0", format!("{guard:?}")),
+            (self.run.executing > 0, "run.executing > 0", self.run.executing.to_string()),
+            (self.run.executing <= 100_000, "run.executing <= 100000", self.run.executing.to_string()),
+            (!self.run.poll.is_zero(), "run.poll > 0", format!("{:?}", self.run.poll)),
+            (self.run.attempts_max > 0, "run.attempts_max > 0", self.run.attempts_max.to_string()),
+            (self.run.claims_max > 0, "run.claims_max > 0", self.run.claims_max.to_string()),
+            (self.commit.lag_bytes > 0, "commit.lag_bytes > 0", self.commit.lag_bytes.to_string()),
+            (self.commit.lag_deltas > 0, "commit.lag_deltas > 0", self.commit.lag_deltas.to_string()),
+            (self.commit.unsynced_bytes > 0, "commit.unsynced_bytes > 0", self.commit.unsynced_bytes.to_string()),
+            (!self.commit.retry_max.is_zero(), "commit.retry_max > 0", format!("{:?}", self.commit.retry_max)),
+            (!self.retention.every.is_zero(), "retention.every > 0", format!("{:?}", self.retention.every)),
+            (self.retention.batch > 0, "retention.batch > 0", self.retention.batch.to_string()),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            None => Ok(()),
+            Some((_, rule, found)) => Err(Error::invalid(format!("settings: {rule} does not hold ({found})"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_keeps_its_inequalities() {
+        for settings in [Settings::default(), Settings::fast(), Settings::wan(), Settings::test()] {
+            settings.check().expect("a shipped profile");
+        }
+    }
+
+    #[test]
+    fn a_broken_inequality_is_named() {
+        let mut settings = Settings::default();
+        settings.lease.self_fence = Duration::from_secs(14);
+        let error = settings.check().expect_err("14 s + 3 s > 15 s");
+        assert!(error.to_string().contains("lease.self_fence + lease.renew <= lease.ttl"), "{error}");
+    }
+}

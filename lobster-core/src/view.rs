@@ -1,0 +1,218 @@
+//! What people see of a run: its steps, and the one reason why it does not go on.
+//!
+//! Invariant: observations may be ahead of what is durable; they say where.
+
+use crate::{
+    error::{Error, StepFailed},
+    name,
+};
+use lobster_store::contract::{
+    Failed, NodeState, Peer, RunId, RunState, RunSummary, Seq, Stored, Wall, limits,
+    record::{self, Came, Codec, Ending, Fact, Kind, Outcome, StepName},
+};
+use std::{collections::BTreeMap, fmt};
+use uuid::Uuid;
+
+/// A run, as shown by [`Client::show`](crate::Client::show).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunView {
+    /// Its row.
+    pub summary: RunSummary,
+    /// Its steps, in the order in which they were first recorded.
+    pub steps: Vec<StepView>,
+    /// How it ended: the value as text, or the failure; `None` while it has not ended.
+    pub outcome: Option<Result<String, String>>,
+    /// Last seq known to be synced.
+    pub synced: Seq,
+}
+
+/// A step, as shown.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StepView {
+    /// Public id, the one to [`resolve`](crate::Client::resolve) by.
+    pub id: Uuid,
+    /// `scope/name#occurrence` or `scope/name[key]`.
+    pub name: String,
+    /// Where it is.
+    pub state: StepState,
+    /// Attempts made.
+    pub attempts: u32,
+    /// When its first attempt began and its last one ended, if it has a result.
+    pub times: Option<(Wall, Wall)>,
+    /// Seq of its last record.
+    pub seq: Seq,
+    /// Is that record known to be synced?
+    pub synced: bool,
+}
+
+/// Where a step is.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum StepState {
+    /// It has this value (as text; JSON).
+    Done(String),
+    /// It failed for good.
+    Failed(StepFailed),
+    /// An attempt failed; the next is due then.
+    Retrying {
+        /// The last error.
+        error: String,
+        /// When.
+        due: Wall,
+    },
+    /// Its call was about to be made, and nothing more is recorded: it is under way, or in doubt if its process is gone.
+    Intended,
+    /// Its call may have happened.
+    InDoubt(String),
+}
+
+/// The one reason why a run does not go on at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It is free: a node with a free slot will claim it.
+    Queued,
+    /// No live node has its task in its version or a later one.
+    NoNode {
+        /// The task.
+        task: String,
+        /// The version.
+        version: u32,
+    },
+    /// It waits until then.
+    Until {
+        /// When (milliseconds since 1970, UTC).
+        due: Wall,
+        /// For what.
+        why: String,
+    },
+    /// It is held for a person.
+    Held(String),
+    /// Its owner is not a live node any more: it will be taken over.
+    OwnerGone,
+    /// It killed its process before: it waits until a node executes nothing else.
+    Alone {
+        /// How often.
+        deaths: u32,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Queued => f.write_str("queued for a free slot"),
+            Reason::NoNode { task, version } => write!(f, "no live node has task `{task}` in version {version} or later"),
+            Reason::Until { due, why } => write!(f, "waits until {} ms: {why}", due.0),
+            Reason::Held(why) => write!(f, "held: {why}"),
+            Reason::OwnerGone => f.write_str("its owner is gone; it will be taken over"),
+            Reason::Alone { deaths } => write!(f, "its process died {deaths} times in it; it waits to be executed alone"),
+        }
+    }
+}
+
+/// Why a run does not go on.
+pub(crate) fn why(run: &RunSummary, peers: &[Peer], now: Wall) -> Option<Reason> {
+    let active = |peer: &&Peer| peer.state == NodeState::Active;
+    match run.state {
+        RunState::Succeeded | RunState::Failed | RunState::Cancelled | RunState::Quarantined => None,
+        RunState::Held => Some(Reason::Held(run.reason.clone())),
+        RunState::Running => {
+            let owner = peers.iter().filter(active).find(|peer| Some(peer.incarnation) == run.owner);
+            owner.is_none().then_some(Reason::OwnerGone)
+        }
+        RunState::Ready if run.due > now => Some(Reason::Until { due: run.due, why: run.reason.clone() }),
+        RunState::Ready => {
+            let can =
+                |peer: &Peer| peer.tasks.iter().any(|known| known.task == run.task.task && known.version >= run.task.version);
+            if !peers.iter().filter(active).any(can) {
+                return Some(Reason::NoNode { task: run.task.task.clone(), version: run.task.version });
+            }
+            Some(if run.deaths >= limits::DEATHS_ALONE { Reason::Alone { deaths: run.deaths } } else { Reason::Queued })
+        }
+    }
+}
+
+/// Builds the view of a stored run.
+pub(crate) fn run_view(stored: &Stored, synced: Seq) -> Result<RunView, Error> {
+    let run = stored.summary.id;
+    let mut steps = Steps { run, synced, order: Vec::new(), by_name: BTreeMap::new() };
+    let mut seq = 0;
+    for row in &stored.recording.rows {
+        if row.from != seq + 1 {
+            let why = format!("missing: the next row begins at {}", row.from);
+            return Err(Failed::Corrupt { run, seq: seq + 1, record: "delta", why }.into());
+        }
+        for fact in record::open_row(run, row.epoch, row.from, row.to, &row.body, row.crc)? {
+            seq += 1;
+            steps.take(seq, fact);
+        }
+    }
+    let outcome = match &stored.ended {
+        None => None,
+        Some(ended) => Some(match ended.outcome.open::<Outcome>(Kind::Outcome, run)?.ending {
+            Some(Ending::Value(payload)) => Ok(text(&payload)),
+            Some(Ending::Failure(failure)) => Err(StepFailed::from_record(failure).to_string()),
+            Some(Ending::Cancelled(reason) | Ending::Quarantined(reason)) => Err(reason),
+            None => Err("an outcome of a kind this code does not know".into()),
+        }),
+    };
+    Ok(RunView { summary: stored.summary.clone(), steps: steps.order, outcome, synced })
+}
+
+struct Steps {
+    run: RunId,
+    synced: Seq,
+    order: Vec<StepView>,
+    by_name: BTreeMap<StepName, usize>,
+}
+
+impl Steps {
+    fn take(&mut self, seq: Seq, fact: Fact) {
+        let (step, state, attempts, times) = match fact {
+            Fact::Result(result) => {
+                let state = match result.came {
+                    Some(Came::Value(payload)) => StepState::Done(text(&payload)),
+                    Some(Came::Failure(failure)) => StepState::Failed(StepFailed::from_record(failure)),
+                    None => return,
+                };
+                (result.step, state, result.attempts, Some((Wall(result.began_ms), Wall(result.ended_ms))))
+            }
+            Fact::Attempt(attempt) => {
+                let error = attempt.failure.map(|failure| failure.message).unwrap_or_default();
+                let state = match attempt.in_doubt {
+                    true => StepState::InDoubt(error),
+                    false => StepState::Retrying { error, due: Wall(attempt.due_ms) },
+                };
+                (attempt.step, state, attempt.number, None)
+            }
+            Fact::Intent(intent) => (intent.step, StepState::Intended, intent.attempt, None),
+            Fact::Window(_) | Fact::Detached(_) | Fact::Attached(_) => return,
+        };
+        let Some(step) = step else { return };
+        let view = StepView {
+            id: name::step_id(self.run, &step),
+            name: name::display(&step),
+            state,
+            attempts,
+            times,
+            seq,
+            synced: seq <= self.synced,
+        };
+        match self.by_name.get(&step) {
+            Some(index) => self.order[*index] = view,
+            None => {
+                self.by_name.insert(step, self.order.len());
+                self.order.push(view);
+            }
+        }
+    }
+}
+
+fn text(payload: &record::Payload) -> String {
+    match Codec::try_from(payload.codec) {
+        Ok(Codec::Json) => String::from_utf8_lossy(&payload.data).into_owned(),
+        _ => format!("{} bytes of codec {}", payload.data.len(), payload.codec),
+    }
+}

@@ -1,0 +1,149 @@
+//! The watch: other nodes that died, runs of ours that somebody wants something from, runs that ended long ago.
+//!
+//! Invariant: a node is revoked on a proof of its death, or when both keys are held; never because a clock says so.
+
+use crate::engine::Shared;
+use lobster_store::contract::{Boot, Evidence, Incarnation, NodeState, Peer, Revoked};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// What was seen of a peer's beat.
+struct Watched {
+    beat: u64,
+    /// Unchanged since, on this host's clock.
+    since: Boot,
+    /// Last look.
+    looked: Boot,
+}
+
+/// Looks at the other nodes.
+pub(crate) struct Watch {
+    watched: BTreeMap<Incarnation, Watched>,
+}
+
+impl Watch {
+    pub fn new() -> Self {
+        Self { watched: BTreeMap::new() }
+    }
+
+    /// Reads the nodes and revokes those that are dead or silent. Returns the active ones, and whether any was revoked.
+    pub async fn look(&mut self, shared: &Shared) -> (Vec<Incarnation>, bool) {
+        let peers = match shared.tiers.members.peers().await {
+            Ok(peers) => peers,
+            Err(error) => {
+                tracing::warn!(%error, "the nodes could not be read");
+                return (Vec::new(), false);
+            }
+        };
+        let me = shared.member().incarnation;
+        let (mut alive, mut revoked) = (Vec::new(), false);
+        self.watched
+            .retain(|watched, _| peers.iter().any(|peer| peer.incarnation == *watched && peer.state == NodeState::Active));
+        for peer in peers.iter().filter(|peer| peer.state == NodeState::Active && peer.incarnation != me) {
+            let evidence = match shared.tiers.members.proves_dead(peer.incarnation) {
+                true => Some(Evidence::Death),
+                false => self.silent(shared, peer),
+            };
+            match evidence {
+                Some(evidence) if revoke(shared, peer.incarnation, evidence).await => revoked = true,
+                _ => alive.push(peer.incarnation),
+            }
+        }
+        (alive, revoked)
+    }
+
+    /// Both keys: unchanged on this host's own clock, and old by the store's.
+    fn silent(&mut self, shared: &Shared, peer: &Peer) -> Option<Evidence> {
+        let now = shared.host.boot();
+        let settings = &shared.settings.lease;
+        let age = peer.ttl + settings.guard;
+        let fresh = Watched { beat: peer.beat, since: now, looked: now };
+        let watched = self.watched.entry(peer.incarnation).or_insert(fresh);
+        // A gap in the watching, or the watcher's own lapse, begins the watch anew.
+        let gap = now.since(watched.looked) > settings.renew.mul_f64(2.5);
+        if watched.beat != peer.beat || gap || !shared.lease.good(now) {
+            *watched = Watched { beat: peer.beat, since: now, looked: now };
+            return None;
+        }
+        watched.looked = now;
+        let both = now.since(watched.since) >= age && peer.age.is_some_and(|old| old >= age);
+        both.then_some(Evidence::Silence { beat: peer.beat, age })
+    }
+}
+
+/// Revokes an incarnation, if the store agrees with the evidence.
+pub(crate) async fn revoke(shared: &Shared, incarnation: Incarnation, evidence: Evidence) -> bool {
+    match shared.tiers.members.revoke(incarnation, evidence).await {
+        Ok(Revoked::Failed { suspects }) => {
+            tracing::warn!(%incarnation, ?evidence, suspects = suspects.len(), "a node was revoked; its runs are free");
+            true
+        }
+        Ok(Revoked::Refused) => false,
+        Err(error) => {
+            tracing::warn!(%incarnation, %error, "a node could not be revoked");
+            false
+        }
+    }
+}
+
+/// The watch's loop.
+pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
+    let poll = shared.settings.run.poll;
+    // Proofs of death cost a few system calls: they are looked for more often than the store is read.
+    let glance = (poll / 5).min(Duration::from_millis(100)).max(Duration::from_millis(5));
+    let (mut peers, mut read, mut swept) = (Vec::new(), Boot::default(), shared.host.boot());
+    while !shared.stopping() {
+        let now = shared.host.boot();
+        if now.since(read) >= poll {
+            read = now;
+            let revoked;
+            (peers, revoked) = watch.look(&shared).await;
+            if revoked {
+                shared.work.notify_one();
+            }
+            attend(&shared).await;
+        }
+        let dead: Vec<_> = peers.iter().copied().filter(|peer| shared.tiers.members.proves_dead(*peer)).collect();
+        for peer in dead {
+            if revoke(&shared, peer, Evidence::Death).await {
+                peers.retain(|other| *other != peer);
+                shared.work.notify_one();
+            }
+        }
+        if now.since(swept) >= shared.settings.retention.every {
+            swept = now;
+            sweep(&shared).await;
+        }
+        tokio::select! {
+            biased;
+            () = shared.attention.notified() => read = Boot::default(),
+            () = shared.host.sleep(glance) => {}
+        }
+    }
+}
+
+/// Runs of ours with a cancel asked for, or woken.
+async fn attend(shared: &Shared) {
+    let incarnation = shared.member().incarnation;
+    match shared.tiers.journal.attend(incarnation).await {
+        Ok(all) => {
+            for attention in all {
+                if let Some(live) = shared.run(attention.run).filter(|live| live.epoch == attention.epoch) {
+                    live.attend(attention.cancel, attention.wake);
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "what is asked of our runs could not be read"),
+    }
+}
+
+/// Removes what ended long ago, in small batches.
+async fn sweep(shared: &Shared) {
+    let before = shared.host.wall().minus(shared.settings.retention.keep);
+    while !shared.stopping() {
+        match shared.tiers.journal.sweep(before, shared.settings.retention.batch).await {
+            Ok(removed) if removed >= shared.settings.retention.batch => tokio::task::yield_now().await,
+            Ok(_) => return,
+            Err(error) => return tracing::warn!(%error, "ended runs could not be removed"),
+        }
+    }
+}

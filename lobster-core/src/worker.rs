@@ -1,0 +1,241 @@
+//! The worker: claims what fits, restores it, and drives each run to where it leaves this process.
+//!
+//! Invariant: a run that killed its process three times is executed with nothing beside it.
+
+use crate::{
+    ctx::Ctx,
+    drive::drive,
+    engine::Shared,
+    live::Live,
+    path::{
+        claim::claim,
+        restore::{Scene, restore},
+    },
+};
+use lobster_store::contract::{
+    Answer, Batch, Boot, Grant, Offer, RunFilter, RunState, Sealed, Then, limits,
+    record::{Ending, Kind, Outcome},
+};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// Places for executing runs.
+pub(crate) struct Slots {
+    free: Mutex<Vec<usize>>,
+    all: usize,
+}
+
+impl Slots {
+    pub fn new(all: usize) -> Self {
+        Self { free: Mutex::new((0..all).rev().collect()), all }
+    }
+    fn free(&self) -> usize {
+        self.free.lock().expect("no code that can panic runs under this lock").len()
+    }
+    fn busy(&self) -> usize {
+        self.all - self.free()
+    }
+    fn take(&self) -> Option<usize> {
+        self.free.lock().expect("no code that can panic runs under this lock").pop()
+    }
+    fn give(&self, slot: usize) {
+        self.free.lock().expect("no code that can panic runs under this lock").push(slot);
+    }
+}
+
+/// The worker's loop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let _gone = GoneGuard(shared.clone());
+    let mut hints = shared.tiers.wake.hints();
+    // A suspect that waits until nothing else executes.
+    let mut suspect: Option<Grant> = None;
+    let mut polled = Boot::default();
+    while !shared.stopping() {
+        let now = shared.host.boot();
+        if suspect.is_none() && now.since(polled) >= shared.settings.run.poll {
+            polled = now;
+            suspect = claim(&shared, 1, true).await.pop();
+        }
+        if shared.take_strays() {
+            strays(&shared).await;
+        }
+        let mut more = false;
+        match &suspect {
+            Some(_) if shared.slots.busy() > 0 => {}
+            Some(_) => {
+                let grants = suspect.take().into_iter().collect();
+                begin(&shared, grants).await;
+                // Nothing is claimed beside it.
+                while shared.slots.busy() > 0 && !shared.stopping() {
+                    shared.work.notified().await;
+                }
+                continue;
+            }
+            None => {
+                let limit = shared.slots.free().min(limits::BATCH_RUNS);
+                let grants = claim(&shared, limit, false).await;
+                more = !grants.is_empty() && grants.len() == limit;
+                begin(&shared, grants).await;
+            }
+        }
+        if more && shared.slots.free() > 0 {
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = shared.work.notified() => {}
+            seen = shared.tiers.wake.hinted(hints) => hints = seen,
+            () = shared.host.sleep(shared.settings.run.poll) => {}
+        }
+    }
+}
+
+/// The engine ends with its runtime: when this task is dropped, the lease must not outlive it.
+struct GoneGuard(Arc<Shared>);
+
+impl Drop for GoneGuard {
+    fn drop(&mut self) {
+        self.0.went();
+    }
+}
+
+/// Restores grants and starts them.
+async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
+    if grants.is_empty() {
+        return;
+    }
+    shared.point("P2");
+    let mut tries = 0;
+    let scenes = loop {
+        match restore(shared, &grants).await {
+            Ok(scenes) => break scenes,
+            Err(error) => {
+                tracing::warn!(%error, "recordings could not be read; tried again");
+                tries += 1;
+                let wait = Duration::from_millis(5).saturating_mul(1 << u32::min(tries, 16));
+                shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
+            }
+        }
+    };
+    shared.point("P3");
+    for (grant, scene) in grants.into_iter().zip(scenes) {
+        match scene {
+            Scene::Fenced => {}
+            Scene::Damaged(damage) => {
+                tracing::error!(run = %grant.run, error = %damage, "a recording is damaged: the run is held");
+                set_aside(shared, &grant, Then::Hold { reason: damage.to_string(), wake: grant.wake }).await;
+            }
+            Scene::Ready(image) => match poisoned(shared, &grant) {
+                Some(why) => {
+                    tracing::error!(run = %grant.run, %why, "the run is quarantined");
+                    let outcome = Outcome { ending: Some(Ending::Quarantined(why)) };
+                    let outcome = Sealed::new(Kind::Outcome, grant.run, &outcome);
+                    let at = shared.host.wall();
+                    set_aside(shared, &grant, Then::Finish { state: RunState::Quarantined, outcome, at }).await;
+                }
+                None => start(shared, grant, *image).await,
+            },
+        }
+    }
+}
+
+/// Why a run must not be executed again.
+fn poisoned(shared: &Shared, grant: &Grant) -> Option<String> {
+    let task = shared.registry.get(&grant.task.task)?;
+    let attempts_max = task.options.max_attempts.unwrap_or(shared.settings.run.attempts_max);
+    if grant.deaths >= limits::DEATHS_QUARANTINE {
+        Some(format!("its process died {} times while executing it, without a new result", grant.deaths))
+    } else if grant.attempts > attempts_max {
+        Some(format!("claimed {} times without a new result (the limit is {attempts_max})", grant.attempts))
+    } else if grant.epoch > shared.settings.run.claims_max {
+        Some(format!("claimed {} times in all (the limit is {})", grant.epoch, shared.settings.run.claims_max))
+    } else {
+        None
+    }
+}
+
+async fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
+    let Some(task) = shared.registry.get(&grant.task.task).cloned() else { return };
+    let Some(slot) = shared.slots.take() else {
+        // More was granted than asked for: given back.
+        return set_aside(shared, &grant, Then::Release).await;
+    };
+    let input = image.input.clone();
+    let live = Live::new(shared.clone(), shared.member().incarnation, &grant, slot, image);
+    let body = match task.start(Ctx::new(live.clone()), &input) {
+        Ok(body) => body,
+        Err(error) => {
+            shared.slots.give(slot);
+            let reason = format!("the input does not fit the code: {error}");
+            return set_aside(shared, &grant, Then::Hold { reason, wake: grant.wake }).await;
+        }
+    };
+    shared.enter(&live);
+    let shared = shared.clone();
+    shared.host.clone().spawn(Box::pin(async move {
+        let _slot = SlotGuard { shared: shared.clone(), live: live.clone() };
+        drive(live, body).await;
+    }));
+}
+
+/// Gives the slot back however the run leaves.
+struct SlotGuard {
+    shared: Arc<Shared>,
+    live: Arc<Live>,
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        self.shared.slots.give(self.live.slot);
+        self.shared.leave(&self.live);
+    }
+}
+
+/// Says what becomes of a run that is not executed here.
+async fn set_aside(shared: &Shared, grant: &Grant, mut then: Then) {
+    let incarnation = shared.member().incarnation;
+    let mut tries: u32 = 0;
+    loop {
+        let (run, epoch, head) = (grant.run, grant.epoch, grant.tail + 1);
+        let offer = Offer { run, epoch, head, rows: Vec::new(), progress: false, then: Some(then.clone()) };
+        match shared.tiers.journal.append(Batch { incarnation, synced: true, offers: vec![offer] }).await.as_deref() {
+            Ok([Answer::Seen(seen)]) if seen.then || !seen.mine => return,
+            // Somebody stated a verdict or asked for a cancel: whoever claims it next sees that.
+            Ok([Answer::Seen(_)]) => then = Then::Release,
+            _ => {}
+        }
+        if shared.stopping() {
+            return;
+        }
+        tries += 1;
+        let wait = Duration::from_millis(5).saturating_mul(1 << tries.min(16));
+        shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
+    }
+}
+
+/// Runs that this node owns but does not have: a claim whose answer was lost took them. They go back. Called between claims.
+async fn strays(shared: &Shared) {
+    let incarnation = shared.member().incarnation;
+    let filter = RunFilter { states: vec![RunState::Running], ..RunFilter::default() };
+    let Ok(running) = shared.tiers.catalog.list(filter, usize::MAX).await else { return shared.look_for_strays() };
+    for run in running.iter().filter(|run| run.owner == Some(incarnation)) {
+        if shared.run(run.id).is_some_and(|live| live.epoch == run.epoch) {
+            continue;
+        }
+        let offer = Offer {
+            run: run.id,
+            epoch: run.epoch,
+            head: run.tail + 1,
+            rows: Vec::new(),
+            progress: false,
+            then: Some(Then::Release),
+        };
+        match shared.tiers.journal.append(Batch { incarnation, synced: true, offers: vec![offer] }).await.as_deref() {
+            Ok([Answer::Seen(seen)]) if seen.then => tracing::info!(run = %run.id, "a stray run went back"),
+            Ok(_) => {}
+            Err(_) => shared.look_for_strays(),
+        }
+    }
+}

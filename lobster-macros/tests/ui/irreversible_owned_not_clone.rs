@@ -1,0 +1,13 @@
+//! An argument of an irreversible step taken by value is cloned for each attempt.
+
+use lobster_core::{Result, StepCtx, step};
+
+struct Card;
+
+#[step(irreversible, in_doubt = hold)]
+async fn charge(_ctx: &StepCtx, card: Card, price: u32) -> Result<u32> {
+    let Card = card;
+    Ok(price)
+}
+
+fn main() {}

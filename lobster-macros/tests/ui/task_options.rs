@@ -1,0 +1,25 @@
+//! The options of a task have values that mean something.
+
+use lobster_core::{Ctx, Result, register, task};
+
+#[task(version = 0, max_attempts = 0)]
+async fn zero(_ctx: Ctx) -> Result<()> {
+    Ok(())
+}
+
+#[task(version = "2", max_attempt = 3, name = "")]
+async fn shapes(_ctx: Ctx) -> Result<()> {
+    Ok(())
+}
+
+#[task(retry(attempts = 3))]
+async fn of_a_step(_ctx: Ctx) -> Result<()> {
+    Ok(())
+}
+
+fn registers() {
+    register(zero);
+    register(shapes);
+}
+
+fn main() {}
