@@ -108,5 +108,5 @@ pub(super) fn sealed(row: &SqliteRow, at: usize) -> Result<Sealed> {
 /// Pushes a sealed record as two arguments, the checksum first.
 pub(super) fn sealed_args(args: &mut Args, sealed: &Sealed) {
     args.push(i64::from(sealed.crc));
-    args.push(sealed.body.as_ref());
+    args.body(&sealed.body);
 }

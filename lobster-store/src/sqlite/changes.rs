@@ -94,7 +94,7 @@ impl Changes {
                 args.push(row.to.cast_signed());
                 args.push(epoch.cast_signed());
                 args.push(i64::from(row.mark));
-                args.push(row.body.as_ref());
+                args.body(&row.body);
             }
             args.nulls((size - chunk.len()) * 6);
         }
@@ -125,7 +125,7 @@ impl Changes {
             for (run, outcome) in chunk {
                 args.push(run.0.as_bytes().as_slice());
                 args.push(i64::from(outcome.crc));
-                args.push(outcome.body.as_ref());
+                args.body(&outcome.body);
             }
             args.nulls((size - chunk.len()) * 3);
         }

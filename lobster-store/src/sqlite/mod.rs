@@ -14,6 +14,7 @@ mod failure;
 mod gate;
 mod host;
 mod journal;
+mod keeper;
 mod members;
 mod nodes;
 #[cfg(test)]

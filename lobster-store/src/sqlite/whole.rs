@@ -58,7 +58,8 @@ pub(super) fn text(incarnation: Incarnation, offer: &Offer) -> (String, Args) {
         let from = args.number(row.from.cast_signed());
         let to = args.number(row.to.cast_signed());
         let crc = args.number(i64::from(row.mark));
-        let body = args.number(row.body.as_ref());
+        args.body(&row.body);
+        let body = args.last();
         text += &format!(
             "INSERT INTO lobster_deltas (run, seq_from, seq_to, epoch, crc, body) \
              SELECT ${run}, ${from}, ${to}, ${epoch}, ${crc}, ${body} WHERE EXISTS (SELECT 1 FROM lobster_runs WHERE {fits});"
