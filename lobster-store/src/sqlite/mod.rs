@@ -8,13 +8,17 @@
 mod append;
 mod beat;
 mod catalog;
+mod changes;
 mod claim;
 mod failure;
 mod gate;
 mod host;
 mod journal;
+mod keeper;
 mod members;
 mod nodes;
+#[cfg(test)]
+mod plans;
 mod reader;
 mod recording;
 mod revoke;
@@ -23,6 +27,7 @@ mod sql;
 mod submit;
 mod sweep;
 mod wake;
+mod whole;
 mod writer;
 
 use crate::contract::{Clock, Failed, Result, Wake};

@@ -25,6 +25,8 @@ const READERS: usize = 4;
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
+    /// Looks at a file that may be anything, or keeps its log.
+    Look,
     Read,
     Write,
 }
@@ -44,9 +46,10 @@ pub(super) async fn connect(path: &Path, for_what: Use) -> Result<SqliteConnecti
         // Statements are the tier's own and say nothing; the observing layer is above.
         .disable_statement_logging();
     let options = match for_what {
+        Use::Look => options,
         Use::Read => options.pragma("query_only", "ON"),
-        // A log that once grew is cut back at the next checkpoint that empties it.
-        Use::Write => options.pragma("wal_autocheckpoint", "2000").pragma("journal_size_limit", "33554432"),
+        // The keeper moves the log long before; a log that once grew is cut back when it begins anew.
+        Use::Write => options.pragma("wal_autocheckpoint", "16000").pragma("journal_size_limit", "33554432"),
     };
     options.connect().await.map_err(|error| failure::of_sqlite(Stage::Read, &error))
 }
