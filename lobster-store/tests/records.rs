@@ -148,7 +148,7 @@ fn every_message_is_written_as_published() {
     });
     check!(
         published,
-        Attempt { step: Some(step()), number: 1, failure: Some(failure()), due_ms: -1, in_doubt: true, generation: 2 }
+        Attempt { step: Some(step()), number: 1, failure: Some(failure()), due_ms: -1, in_doubt: true, generation: 2, probes: 5 }
     );
     check!(
         published,

@@ -66,13 +66,8 @@ impl World {
     fn hear(&self, line: &str) -> String {
         let words: Vec<&str> = line.split('\t').collect();
         let [what, pid, run, step, key] = words[..] else { return "?".into() };
-        let event = Event {
-            what: what.into(),
-            pid: pid.parse().unwrap_or(0),
-            run: run.into(),
-            step: step.into(),
-            key: key.into(),
-        };
+        let event =
+            Event { what: what.into(), pid: pid.parse().unwrap_or(0), run: run.into(), step: step.into(), key: key.into() };
         let (state, news) = &*self.state;
         let mut state = state.lock().expect("no code that can panic runs under this lock");
         state.events.push(event);

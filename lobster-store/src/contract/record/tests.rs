@@ -48,6 +48,7 @@ fn facts() -> Vec<Fact> {
         failure: Some(failure()),
         due_ms: 1_780_000_001_000,
         in_doubt: true,
+        probes: 0,
         generation: 1,
     };
     let intent = Intent {
