@@ -95,6 +95,8 @@ pub(crate) struct Doubt {
     /// The process died in it: nobody saw how it ended.
     pub died: bool,
     pub verdict: Option<Fate>,
+    /// Probes since that could not tell.
+    pub probes: u32,
 }
 
 /// Takes a call's occurrence and opens it. Everything that can be refused is refused when it is first polled.
@@ -261,6 +263,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
         windows: known.windows.clone(),
         died: known.died(),
         verdict: known.verdict.clone(),
+        probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
     });
     start
 }

@@ -62,7 +62,9 @@ pub(crate) async fn client(node: Arc<Node>, index: usize) {
                 match client.submit(job, plan_of(world.seed, number)).key(key.clone()).await {
                     Ok(handle) => break handle,
                     Err(error) if error.kind() == ErrorKind::Unavailable => sleep(Duration::from_millis(30)).await,
-                    Err(error) => return world.log(Event::Refused { run: lobster_core::RunId(Uuid::nil()), message: error.to_string() }),
+                    Err(error) => {
+                        return world.log(Event::Refused { run: lobster_core::RunId(Uuid::nil()), message: error.to_string() });
+                    }
                 }
             };
             let run = handle.id();

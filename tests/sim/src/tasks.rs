@@ -11,8 +11,8 @@ use crate::{
     world::sleep,
 };
 use lobster_core::{
-    BoxError, BoxFuture, Ctx, Fate, Result, RunId, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step, task,
-    store::contract::record::Intent,
+    BoxError, BoxFuture, Ctx, Fate, Result, RunId, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
+    store::contract::record::Intent, task,
 };
 use std::{
     future::poll_fn,
@@ -102,8 +102,14 @@ async fn wire_keyed(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
 async fn effect(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
     let node = current();
     let world = &node.world;
-    let request =
-        Request { run: ctx.run_id(), step: ctx.step_id(), kind: act.kind, label: act.label, key: ctx.idempotency_key().to_owned(), began: world.now() };
+    let request = Request {
+        run: ctx.run_id(),
+        step: ctx.step_id(),
+        kind: act.kind,
+        label: act.label,
+        key: ctx.idempotency_key().to_owned(),
+        began: world.now(),
+    };
     called(&node, ctx, &request);
     if act.ms > 0 {
         // A node may be stopped between the beginning of a call and its request.

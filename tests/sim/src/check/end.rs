@@ -17,7 +17,9 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
             Event::Held { run, reason } if !reason.contains("is in doubt") || reason.contains("not the code") => {
                 return Err(format!("{at:?}: run {run} was held: {reason}"));
             }
-            Event::Final { run, end: Some(End::Quarantined(why)), .. } => return Err(format!("run {run} was quarantined: {why}")),
+            Event::Final { run, end: Some(End::Quarantined(why)), .. } => {
+                return Err(format!("run {run} was quarantined: {why}"));
+            }
             Event::Final { run, end: Some(End::Failure { message, refused: true }), .. } => {
                 return Err(format!("run {run} failed as refused: {message}"));
             }

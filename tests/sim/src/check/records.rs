@@ -39,13 +39,17 @@ pub(super) fn stay(events: Events<'_>) -> Verdict {
         match event {
             Event::Delivered { run, kind: Kind::Durable, token, label, .. } => {
                 if !finals.get(run).is_some_and(|results| results.contains_key(token)) {
-                    return Err(format!("{at:?}: run {run} saw durable result {token} of {label}, which is not there at the end"));
+                    return Err(format!(
+                        "{at:?}: run {run} saw durable result {token} of {label}, which is not there at the end"
+                    ));
                 }
             }
             Event::Claimed { run, done, epoch, .. } => {
                 let gone = done.iter().find(|step| !steps.contains_key(step));
                 if let Some(step) = gone {
-                    return Err(format!("{at:?}: step {step} had a result at claim {epoch} of run {run}, and has none at the end"));
+                    return Err(format!(
+                        "{at:?}: step {step} had a result at claim {epoch} of run {run}, and has none at the end"
+                    ));
                 }
             }
             _ => {}

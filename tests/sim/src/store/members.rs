@@ -16,8 +16,7 @@ impl Members for SimStore {
         let incarnation = node.incarnation;
         // Even if the answer is lost, its process may die.
         self.node.joined(incarnation);
-        let joined =
-            self.op(Call::Join, incarnation, |world| Box::pin(async move { world.memory.join(node).await })).await?;
+        let joined = self.op(Call::Join, incarnation, |world| Box::pin(async move { world.memory.join(node).await })).await?;
         let boot_id = format!("boot-{}", self.node.machine.number);
         Ok(Joined { boot_id, ..joined })
     }
@@ -41,14 +40,12 @@ impl Members for SimStore {
 
     fn proves_dead(&self, incarnation: Incarnation) -> bool {
         let of_machine = |other: &std::sync::Arc<crate::node::Node>| other.machine.number == self.node.machine.number;
-        self.memory().proves_dead(incarnation)
-            && self.world.all().iter().any(|other| other.is(incarnation) && of_machine(other))
+        self.memory().proves_dead(incarnation) && self.world.all().iter().any(|other| other.is(incarnation) && of_machine(other))
     }
 
     async fn revoke(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
         let what = format!("{incarnation} {evidence:?}");
-        self.op(Call::Revoke, what, move |world| Box::pin(async move { world.memory.revoke(incarnation, evidence).await }))
-            .await
+        self.op(Call::Revoke, what, move |world| Box::pin(async move { world.memory.revoke(incarnation, evidence).await })).await
     }
 
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
