@@ -13,9 +13,12 @@ use crate::{
         finish::{Finished, finish},
     },
 };
-use lobster_store::contract::{
-    RunState, Sealed, Then, Wall,
-    record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload},
+use lobster_store::{
+    contract::{
+        RunState, Sealed, Then, Wall,
+        record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload},
+    },
+    planted,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -147,7 +150,7 @@ async fn wait(live: &Live, until: Option<Wall>) {
 fn next(live: &Arc<Live>, counted: &Arc<BodyWaker>, waker: &Waker) -> Next {
     let mut guard = live.lock();
     let inner = &mut *guard;
-    if inner.interrupt.is_some() {
+    if inner.interrupt.is_some() && !planted!("interrupted_body_polled") {
         return Next::Stop;
     }
     if counted.woken.swap(false, Ordering::SeqCst) {
@@ -228,7 +231,7 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
         }
     }
     let seq = commit(live, inner, fact, durable);
-    if durable {
+    if durable && !planted!("durable_not_awaited") {
         inner.syncing = Some((id, seq));
         return None;
     }
