@@ -16,7 +16,7 @@ use crate::{
 use lobster_store::{
     contract::{
         RunState, Sealed, Then, Wall,
-        record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload},
+        record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, StepName},
     },
     planted,
 };
@@ -188,6 +188,14 @@ fn next(live: &Arc<Live>, counted: &Arc<BodyWaker>, waker: &Waker) -> Next {
 
 /// The call that is shown its result next, in seq order. Ordinary results get their seq here.
 fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
+    if planted!("replay_out_of_order") {
+        let asked =
+            |step: &Arc<StepName>| inner.calls.values().any(|open| matches!(open.state, CallState::Replay) && open.step == *step);
+        let last = inner.replay.iter().rposition(|(_, shown)| asked(&shown.step));
+        if let Some(last) = last {
+            inner.replay.swap(0, last);
+        }
+    }
     if let Some((_, front)) = inner.replay.front() {
         let waiting = |open: &crate::live::Open| matches!(open.state, CallState::Replay) && open.step == front.step;
         let id = *inner.calls.iter().find(|(_, open)| waiting(open))?.0;

@@ -69,12 +69,15 @@ fn misread<'a>(fence: &'a RunRow, offer: &Offer, incarnation: Incarnation) -> Co
     if planted!("epoch_not_compared") && fence.state == RunState::Running {
         return Cow::Owned(RunRow { owner: Some(incarnation), epoch: offer.epoch, ..fence.clone() });
     }
+    if planted!("cancel_not_read") {
+        return Cow::Owned(RunRow { cancel: false, ..fence.clone() });
+    }
     Cow::Borrowed(fence)
 }
 
 impl State {
     fn submit(&mut self, new: NewRun, now: Wall) -> Submitted {
-        let of_key = new.key.as_deref().and_then(|key| self.of_key(key));
+        let of_key = new.key.as_deref().filter(|_| !planted!("key_not_compared")).and_then(|key| self.of_key(key));
         let known = of_key.or_else(|| self.run(new.id).map(|_| new.id));
         if let Some((id, run)) = known.and_then(|id| Some((id, self.run(id)?))) {
             // By name: a newer version of the task asks for the same run.
@@ -113,6 +116,9 @@ impl State {
         let mut chosen: Vec<_> = ready.chain(orphans).collect();
         chosen.sort_unstable();
         chosen.truncate(claim.limit);
+        if planted!("claim_unsynced") {
+            chosen.iter().for_each(|(_, id)| self.remember_run(*id));
+        }
         let grants: Vec<_> = chosen.into_iter().filter_map(|(_, id)| self.grant(id, claim.incarnation)).collect();
         if !grants.is_empty() && !planted!("claim_unsynced") {
             self.sync();
