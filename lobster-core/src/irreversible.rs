@@ -313,6 +313,10 @@ impl Conductor {
             incarnation: self.live.incarnation.bytes().to_vec().into(),
             sent_ms: shared.host.wall().0,
         };
+        if self.live.lock().then.is_some() {
+            // The run is on its way out of memory: whatever comes of that interrupts it.
+            self.live.interrupted().await;
+        }
         let seq = {
             let mut inner = self.live.lock();
             if inner.interrupt.is_some() {
