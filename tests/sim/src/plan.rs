@@ -31,6 +31,8 @@ pub(crate) struct Act {
     pub panics: bool,
     /// Milliseconds that an attempt takes before anything happens.
     pub ms: u64,
+    /// So many first executions take their process with them.
+    pub poison: u32,
 }
 
 /// One move of a body.
@@ -100,7 +102,9 @@ fn act(rng: &mut Rng, label: &mut u32, keyed: bool, race: bool) -> Act {
     let kind = rng.pick(if race { &kinds[3..] } else { &kinds[..] });
     let fails = if rng.chance(250) { u32::try_from(rng.within(1, 3)).unwrap_or(1) } else { 0 };
     let ms = if rng.chance(400) { rng.within(1, 120) } else { 0 };
-    Act { label: *label, kind, keyed, fails, fatal: rng.chance(60), panics: rng.chance(200), ms }
+    let poisonous = matches!(kind, Kind::Ordinary | Kind::Durable) && rng.chance(15);
+    let poison = if poisonous { u32::try_from(rng.within(1, 7)).unwrap_or(1) } else { 0 };
+    Act { label: *label, kind, keyed, fails, fatal: rng.chance(60), panics: rng.chance(200), ms, poison }
 }
 
 impl Plan {

@@ -53,6 +53,10 @@ async fn execute(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
     if act.ms > 0 {
         sleep(Duration::from_millis(act.ms)).await;
     }
+    if node.world.poisons(run, act) {
+        node.die();
+        return std::future::pending().await;
+    }
     let token = node.world.token();
     if ctx.attempt() > act.fails {
         if act.fatal {
