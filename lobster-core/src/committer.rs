@@ -8,7 +8,10 @@ use crate::{
     live::{Inner, Interrupt, Live},
     path::flush,
 };
-use lobster_store::contract::{Batch, Offer, Then, limits};
+use lobster_store::{
+    contract::{Batch, Offer, Then, limits},
+    planted,
+};
 use std::{
     collections::VecDeque,
     sync::{
@@ -79,7 +82,8 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
     for live in lives {
         // A batch has one offer per run, and the one of an older epoch is lost anyhow.
-        let superseded = shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch);
+        let superseded =
+            shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch && !planted!("two_epochs_in_one_batch"));
         if live.incarnation != incarnation || superseded {
             // A revoked incarnation writes nothing; whatever it owned may be somebody else's by now.
             live.lock().queued = false;

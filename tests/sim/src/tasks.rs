@@ -53,7 +53,8 @@ async fn execute(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
     if act.ms > 0 {
         sleep(Duration::from_millis(act.ms)).await;
     }
-    if node.world.poisons(run, act) {
+    // Whatever else this poll would do dies with it.
+    if node.dying() || node.world.poisons(run, act) {
         node.die();
         return std::future::pending().await;
     }
