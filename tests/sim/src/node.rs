@@ -224,6 +224,11 @@ impl Future for Task {
             }
         }
         self.node.polls.fetch_add(1, Ordering::SeqCst);
+        if self.node.world.spins() {
+            let message = "it spins: time does not go on".to_owned();
+            self.node.world.log(Event::Panicked { node: self.node.serial, message });
+            return Poll::Ready(());
+        }
         let mut slot = self.cell.lock().expect("a task is polled by one thread, and user panics are caught by the engine");
         let Some(future) = slot.as_mut() else { return Poll::Ready(()) };
         let before = CURRENT.replace(Some(self.node.clone()));
