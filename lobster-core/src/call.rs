@@ -223,7 +223,7 @@ impl Inner {
         if let Some(unkeyed) = &open.unkeyed
             && let Some(named) = self.names.get_mut(unkeyed)
         {
-            if !seen && named.side_by_side && named.open > 1 && self.ambiguous.is_none() {
+            if !seen && named.side_by_side && self.ambiguous.is_none() {
                 let message = format!(
                     "blocks of the body called `{}` side by side, and one was dropped before it ended; a resume may mix them up: use \
                      `ctx.join`, `ctx.map`, `ctx.race` or `ctx.timeout`, or give the calls a `key`",

@@ -6,7 +6,7 @@ use crate::{
     codec,
     engine::{Shared, Stores},
     error::{Error, ErrorKind, RunFailed, StepFailed},
-    host::uuid_v7,
+    host::Ids,
     irreversible::Fate,
     name::{self, Key},
     outcomes::Outcomes,
@@ -41,6 +41,7 @@ struct Inner {
     stores: Stores,
     ingress: Ingress,
     outcomes: Outcomes,
+    ids: Ids,
     /// The engine of this process, if it has one.
     engine: Mutex<Weak<Shared>>,
 }
@@ -64,6 +65,7 @@ impl Client {
             stores: stores.clone(),
             ingress: Ingress::default(),
             outcomes: Outcomes::default(),
+            ids: Ids::default(),
             engine: Mutex::new(Weak::new()),
         };
         let client = Self { inner: Arc::new(inner) };
@@ -132,7 +134,7 @@ impl Client {
 
     fn new_run<M: Task>(&self, key: Option<Key>, mut tags: Vec<String>, input: &M::Input) -> Result<NewRun, Error> {
         let host = &self.stores().host;
-        let id = RunId(uuid_v7(&**host));
+        let id = RunId(self.inner.ids.next(&**host));
         if let Some(key) = &key {
             name::check("the key", key.as_str())?;
         }

@@ -71,7 +71,11 @@ pub use error::{BoxError, Error, ErrorKind, Marked, Result, RunFailed, StepError
 pub use host::{BoxFuture, Host, OsHost};
 pub use irreversible::Fate;
 #[cfg(feature = "macros")]
-pub use lobster_macros::{step, task};
+#[doc = include_str!("../docs/step.md")]
+pub use lobster_macros::step;
+#[cfg(feature = "macros")]
+#[doc = include_str!("../docs/task.md")]
+pub use lobster_macros::task;
 pub use lobster_store as store;
 pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
 pub use name::Key;

@@ -7,7 +7,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::visit::Visit;
 use syn::{FnArg, Path, ReturnType, Signature, Type};
 
-use crate::emit::{self, conditions, marker, marker_name, ours, step_result};
+use crate::emit::{self, Frame, ours};
 use crate::model::{Broken, Function, Rest, Step, Task, TaskOptions, bare};
 
 /// A step with mistakes.
@@ -42,13 +42,13 @@ fn method(function: &Function) -> TokenStream {
 
 /// Something that is called like the step, and never ends.
 fn step_stub(function: &Function, root: &Path) -> TokenStream {
-    let Function { attrs, vis, sig, .. } = function;
+    let (frame, Function { attrs, vis, sig, .. }) = (Frame::new(function, root), function);
     let (name, generics, where_clause) = (&sig.ident, &sig.generics, &sig.generics.where_clause);
     let inputs = inputs(sig, &quote!(&#root::Ctx));
-    let result = step_result(root, &output(sig, root));
+    let result = frame.step_result(&output(sig, root));
     let (kept, marker, marker_name, conditions) =
-        (kept(function), marker(function, &quote!(#[doc(hidden)])), marker_name(function), conditions(function));
-    quote_spanned! {ours()=>
+        (kept(function), frame.marker(&quote!(#[doc(hidden)])), frame.marker_name(), frame.conditions());
+    quote_spanned! {frame.here=>
         #(#attrs)*
         #vis fn #name #generics(#(#inputs),*) -> #root::Step<impl ::core::future::Future<Output = #result>> #where_clause {
             #kept
@@ -64,7 +64,7 @@ fn step_stub(function: &Function, root: &Path) -> TokenStream {
 
 /// Something that is registered and called like the task, and never ends.
 fn task_stub(function: &Function, root: Path) -> TokenStream {
-    let Function { attrs, vis, sig, .. } = function;
+    let (frame, Function { attrs, vis, sig, .. }) = (Frame::new(function, &root), function);
     let (name, generics, where_clause) = (&sig.ident, &sig.generics, &sig.generics.where_clause);
     let mut inputs = inputs(sig, &quote!(#root::Ctx));
     if inputs.len() < 2 {
@@ -72,17 +72,15 @@ fn task_stub(function: &Function, root: Path) -> TokenStream {
     }
     let output = output(sig, &root);
     // A type parameter means nothing outside the function, and neither does a borrow.
-    let unit: Type = syn::parse_quote!(());
     let input = sig.inputs.iter().nth(1).and_then(|input| match input {
         FnArg::Typed(typed) if generics.params.is_empty() && Unfit::find(&typed.ty).fits() => Some(&*typed.ty),
         _ => None,
     });
-    let marker_name = marker_name(function);
     let recorded = if generics.params.is_empty() { output.clone() } else { no_output(&root) };
     let options = TaskOptions { root: root.clone(), name: None, version: 1, max_attempts: None, steps: None };
-    let info = emit::task_info(function, &options, input.or(Some(&unit)), &recorded);
-    let kept = kept(function);
-    quote_spanned! {ours()=>
+    let info = emit::task_info(&frame, &options, input, &recorded);
+    let (kept, marker_name) = (kept(function), frame.marker_name());
+    quote_spanned! {frame.here=>
         #(#attrs)*
         #vis fn #name #generics(#(#inputs),*)
             -> #root::TaskRun<#marker_name, impl ::core::future::Future<Output = #output>>

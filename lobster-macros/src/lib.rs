@@ -13,7 +13,7 @@ mod fallback;
 mod model;
 mod parse;
 
-#[doc = include_str!("../docs/step.md")]
+/// `#[step]`: documented, with compiled examples, where `lobster_core` re-exports it.
 #[proc_macro_attribute]
 pub fn step(options: TokenStream, item: TokenStream) -> TokenStream {
     match parse::step(options.into(), item.into()) {
@@ -22,7 +22,7 @@ pub fn step(options: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-#[doc = include_str!("../docs/task.md")]
+/// `#[task]`: documented, with compiled examples, where `lobster_core` re-exports it.
 #[proc_macro_attribute]
 pub fn task(options: TokenStream, item: TokenStream) -> TokenStream {
     match parse::task(options.into(), item.into()) {

@@ -83,6 +83,13 @@ async fn borrows(
     Ok(format!("{}{}{}", f(words[0]), cow, ids.concat()))
 }
 
+#[step]
+#[allow(single_use_lifetimes, reason = "a bound between lifetimes is the point")]
+async fn bounds<'a, 'b: 'a>(ctx: &'a StepCtx, short: &'a str, long: &'b str, f: &(dyn Fn(u32) -> u32 + Sync)) -> Result<u32> {
+    let either = if ctx.attempt() == 1 { long } else { short };
+    Ok(f(either.len().try_into()?))
+}
+
 /// Not `Sync`: an argument that is moved in needs no more than `Send`.
 #[step]
 async fn cell(_ctx: &StepCtx, cell: std::cell::Cell<u32>) -> Result<u32> {
@@ -259,6 +266,24 @@ async fn generic_steps_take_every_kind_of_parameter() {
     assert_eq!(echo(&ctx, &1u32, Some(&2), [0; 3]).await.unwrap(), (2, 3));
     assert_eq!(echo(&ctx, &"a".to_owned(), None, []).await.unwrap(), ("a".to_owned(), 0));
     assert_eq!(send(&ctx, &1u8, 2).await.unwrap(), (1, 2));
+    assert_eq!(bounds(&ctx, "a", "bc", &|length| length + 1).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_step_can_be_written_inside_a_function() {
+    #[step(durable)]
+    async fn local(_ctx: &StepCtx, number: u32) -> Result<u32> {
+        Ok(number + 1)
+    }
+    let ctx = Ctx::detached();
+    assert_eq!(local(&ctx, 1).await.unwrap(), 2);
+    let first_wins = tokio::select! {
+        biased;
+        first = local(&ctx, 2) => first,
+        second = local(&ctx, 3) => second,
+    };
+    assert_eq!(first_wins.unwrap(), 3);
+    assert_eq!(ctx.log(), ["called local#0", "called local#1", "called local#2"]);
 }
 
 #[tokio::test]

@@ -4,21 +4,20 @@
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::{Expr, ExprReference, Lifetime, Path, Type};
 
 use super::outer::Outer;
-use super::{
-    at, body, body_name, conditions, durable_name, in_block, marker, marker_name, option, ours, ours_at, step_result, value,
-};
+use super::{Frame, at, body_name, option, ours, ours_at};
 use crate::model::{Argument, InDoubt, Irreversible, Kind, OnExhausted, Retry, Step, bare};
 
 /// Everything that takes the place of the author's function.
 pub fn step(step: &Step) -> TokenStream {
-    let (root, function) = (&step.options.root, &step.function);
-    let fn_token = &function.sig.fn_token;
-    let (attrs, vis, name, generics) = (&function.attrs, &function.vis, &function.sig.ident, &function.sig.generics);
-    let types = step.shape.args.iter().map(|arg| &arg.ty).chain([&step.shape.ctx.ty, &step.shape.output]);
-    let mut outer = Outer::new(generics, types);
+    let frame = Frame::new(&step.function, &step.options.root);
+    let (root, here, sig, output) = (&frame.root, frame.here, &step.function.sig, &step.shape.output);
+    let (attrs, vis, fn_token, name) = (&step.function.attrs, &step.function.vis, &sig.fn_token, &sig.ident);
+    let types = step.shape.args.iter().map(|arg| &arg.ty).chain([&step.shape.ctx.ty, output]);
+    let mut outer = Outer::new(&sig.generics, types);
 
     let ctx = outer_name(step, &step.shape.ctx);
     let ctx_lifetime = outer.lifetime(bare(&step.shape.ctx.ty));
@@ -30,30 +29,23 @@ pub fn step(step: &Step) -> TokenStream {
             quote!(#name: #ty)
         })
         .collect();
+    let (params, captures, where_clause) = (outer.params(), outer.captures(), &sig.generics.where_clause);
 
-    let (params, captures, where_clause) = (outer.params(), outer.captures(), &generics.where_clause);
-    let result = step_result(root, &step.shape.output);
-    let body = body(function);
-    let taken = ours_local("call");
-    let call = call(step, &ctx);
-    let again = Again { root, taken: &taken, args: &args, turbofish: outer.turbofish() };
+    let result = frame.step_result(output);
+    let returned = frame.returned(&quote_spanned!(here=> impl ::core::future::Future<Output = #result> + #captures));
+    let (body, taken, call) = (frame.body(), ours_local("call"), call(step, &frame, &ctx));
+    let again = Again { frame: &frame, taken: &taken, args: &args, turbofish: outer.turbofish(), output };
     let future = match &step.options.kind {
         Kind::Ordinary | Kind::Durable => again.inline(),
-        Kind::Irreversible(irreversible) => again.spawned(irreversible, &step.shape.output),
+        Kind::Irreversible(irreversible) => again.spawned(irreversible),
     };
-    let (info, end) = (info(step), function.block.span_close());
-    let future_type = quote_spanned!(ours()=> impl ::core::future::Future<Output = #result> + #captures);
-    // See `in_block` for why the last token is the author's.
-    let returned = quote_spanned!(end=> <#future_type>);
-    let block = in_block(
-        function,
-        &quote_spanned! {ours()=>
-            #body
-            let #taken = #call;
-            #root::Step::new(#future)
-        },
-    );
-    quote_spanned! {ours()=>
+    let block = frame.in_block(quote_spanned! {here=>
+        #body
+        let #taken = #call;
+        #root::Step::new(#future)
+    });
+    let info = info(step, &frame);
+    quote_spanned! {here=>
         #(#attrs)*
         #vis #fn_token #name #params(#ctx: &#ctx_lifetime #root::Ctx, #(#inputs),*) -> #root::Step #returned
         #where_clause #block
@@ -77,8 +69,8 @@ fn outer_name(step: &Step, arg: &Argument) -> Ident {
 }
 
 /// Takes the identity of this call.
-fn call(step: &Step, ctx: &Ident) -> TokenStream {
-    let (root, marker) = (&step.options.root, marker_name(&step.function));
+fn call(step: &Step, frame: &Frame, ctx: &Ident) -> TokenStream {
+    let (root, here, marker) = (&frame.root, frame.here, frame.marker_name());
     let key = option(step.options.key.as_ref().map(|key| {
         let key = ExprReference {
             attrs: Vec::new(),
@@ -89,7 +81,7 @@ fn call(step: &Step, ctx: &Ident) -> TokenStream {
         let (span, root) = (ours_at(&key), at(root, ours_at(&key)));
         quote_spanned!(span=> #root::expand::key(#key))
     }));
-    quote_spanned! {ours()=>
+    quote_spanned! {here=>
         #root::expand::call(#ctx, const { &<#marker as #root::expand::StepInfo>::SPEC }, #key)
     }
 }
@@ -128,7 +120,7 @@ impl<'a> Passed<'a> {
     }
 
     /// An owned value of what is given by reference.
-    fn owned(&self, root: &Path, ty: &Type, from: &TokenStream) -> TokenStream {
+    fn owned(&self, root: &TokenStream, ty: &Type, from: &TokenStream) -> TokenStream {
         let root = at(root, ours_at(&self.name));
         quote_spanned!(ours_at(&self.name)=> #root::expand::own::<#ty>(#from))
     }
@@ -136,21 +128,23 @@ impl<'a> Passed<'a> {
 
 /// Writes the future that can make the call again.
 struct Again<'a> {
-    root: &'a Path,
+    frame: &'a Frame<'a>,
     taken: &'a Ident,
     args: &'a [Passed<'a>],
     turbofish: TokenStream,
+    output: &'a Type,
 }
 
 impl Again<'_> {
     /// In the caller's future, so that arguments may be borrowed.
     fn inline(&self) -> TokenStream {
-        let (Self { root, taken, turbofish, .. }, body, cx) = (self, body_name(), ours_local("cx"));
+        let (Self { taken, turbofish, .. }, body, cx) = (self, body_name(), ours_local("cx"));
+        let (root, here) = (&self.frame.root, self.frame.here);
         let args = self.args.iter().map(|arg| match arg.passing {
             Passing::Borrowed(_) | Passing::Static => arg.name.to_token_stream(),
             Passing::Owned => arg.cloned(),
         });
-        quote_spanned! {ours()=>
+        quote_spanned! {here=>
             async move {
                 // The closure owns the arguments: were they borrowed, they would have to be `Sync`.
                 #root::expand::inline(&#taken, move |#cx| #body #turbofish(#cx, #(#args),*)).await
@@ -159,27 +153,29 @@ impl Again<'_> {
     }
 
     /// On a task of the engine, which owns everything.
-    fn spawned(&self, irreversible: &Irreversible, output: &Type) -> TokenStream {
-        let (Self { root, taken, turbofish, .. }, body, cx) = (self, body_name(), ours_local("cx"));
+    fn spawned(&self, irreversible: &Irreversible) -> TokenStream {
+        let (Self { taken, turbofish, .. }, body, cx) = (self, body_name(), ours_local("cx"));
+        let (root, here) = (&self.frame.root, self.frame.here);
         let (own, clones, probe_name) = (self.own(), self.clones(), ours_local("probe"));
         let given = self.args.iter().map(|arg| match &arg.passing {
             Passing::Borrowed(ty) => borrowed(&arg.name, ty),
             Passing::Static | Passing::Owned => arg.name.to_token_stream(),
         });
         // The type is said so that a probe of another step is shown at the probe.
-        let value = value(root, output, "StepOutput");
+        let output = self.output;
+        let value = quote_spanned!(here=> <#output as #root::expand::StepOutput>::Value);
         let probe = match &irreversible.in_doubt {
             InDoubt::Probe(path) => {
                 let probe = self.probe(path);
                 // Both closures own what they clone from.
-                quote_spanned! {ours()=>
+                quote_spanned! {here=>
                     let #probe_name: #root::expand::Probe<#value> = { #clones #probe };
                     let #probe_name = ::core::option::Option::Some(#probe_name);
                 }
             }
-            InDoubt::Retry | InDoubt::Hold => quote_spanned!(ours()=> let #probe_name = ::core::option::Option::None;),
+            InDoubt::Retry | InDoubt::Hold => quote_spanned!(here=> let #probe_name = ::core::option::Option::None;),
         };
-        quote_spanned! {ours()=> {
+        quote_spanned! {here=> {
             #own
             #probe
             #root::expand::spawned(
@@ -195,13 +191,13 @@ impl Again<'_> {
 
     /// What asks the author's probe, with everything by reference.
     fn probe(&self, path: &Path) -> TokenStream {
-        let (cx, clones, root) = (ours_local("cx"), self.clones(), at(self.root, ours_at(path)));
+        let (cx, clones, root) = (ours_local("cx"), self.clones(), at(&self.frame.root, ours_at(path)));
         let given = self.args.iter().map(|arg| match &arg.passing {
             Passing::Borrowed(ty) => borrowed(&arg.name, ty),
             Passing::Static => arg.name.to_token_stream(),
             Passing::Owned => {
                 let name = &arg.name;
-                quote_spanned!(ours()=> &#name)
+                quote!(&#name)
             }
         });
         quote_spanned! {ours_at(path)=>
@@ -216,8 +212,8 @@ impl Again<'_> {
     fn own(&self) -> TokenStream {
         let owned = self.args.iter().filter_map(|arg| match &arg.passing {
             Passing::Borrowed(ty) => {
-                let (name, owned) = (&arg.name, arg.owned(self.root, ty, &arg.name.to_token_stream()));
-                Some(quote_spanned!(ours()=> let #name = #owned;))
+                let (name, owned) = (&arg.name, arg.owned(&self.frame.root, ty, &arg.name.to_token_stream()));
+                Some(quote!(let #name = #owned;))
             }
             Passing::Static | Passing::Owned => None,
         });
@@ -228,11 +224,11 @@ impl Again<'_> {
     fn clones(&self) -> TokenStream {
         let clones = self.args.iter().filter_map(|arg| {
             let (name, clone) = match &arg.passing {
-                Passing::Borrowed(ty) => (&arg.name, arg.owned(self.root, ty, &borrowed(&arg.name, ty))),
+                Passing::Borrowed(ty) => (&arg.name, arg.owned(&self.frame.root, ty, &borrowed(&arg.name, ty))),
                 Passing::Owned => (&arg.name, arg.cloned()),
                 Passing::Static => return None,
             };
-            Some(quote_spanned!(ours()=> let #name = #clone;))
+            Some(quote!(let #name = #clone;))
         });
         quote!(#(#clones)*)
     }
@@ -247,39 +243,39 @@ fn borrowed(name: &Ident, ty: &Type) -> TokenStream {
 }
 
 /// The marker and what it says about the step.
-fn info(step: &Step) -> TokenStream {
-    let (root, function, options) = (&step.options.root, &step.function, &step.options);
-    let (conditions, name) = (conditions(function), marker_name(function));
-    let marker = marker(function, &quote!(#[doc(hidden)]));
-    let durable_name = durable_name(options.name.as_ref(), function);
-    let site = format!("::{}", syn::ext::IdentExt::unraw(&function.sig.ident));
+fn info(step: &Step, frame: &Frame) -> TokenStream {
+    let (root, here, options) = (&frame.root, frame.here, &step.options);
+    let (conditions, name) = (frame.conditions(), frame.marker_name());
+    let marker = frame.marker(&quote!(#[doc(hidden)]));
+    let durable_name = frame.durable_name(options.name.as_ref());
+    let site = format!("::{}", step.function.sig.ident.unraw());
     let base = base(root, &options.kind);
     let mut set = Vec::new();
     if let Some(retry) = &options.retry {
         let retry = self::retry(root, retry);
-        set.push(quote_spanned!(ours()=> retry: #retry,));
+        set.push(quote!(retry: #retry,));
     }
     if let Some(ms) = options.timeout_ms {
         let ms = option(Some(Literal::u64_suffixed(ms)));
-        set.push(quote_spanned!(ours()=> timeout_ms: #ms,));
+        set.push(quote!(timeout_ms: #ms,));
     }
     if options.key.is_some() {
-        set.push(quote_spanned!(ours()=> keyed: true,));
+        set.push(quote!(keyed: true,));
     }
     if let Kind::Irreversible(irreversible) = &options.kind {
         if let Some(ms) = irreversible.max_duration_ms {
             let ms = option(Some(Literal::u64_suffixed(ms)));
-            set.push(quote_spanned!(ours()=> max_duration_ms: #ms,));
+            set.push(quote!(max_duration_ms: #ms,));
         }
         if let Some(on_exhausted) = &irreversible.on_exhausted {
             let variant = match on_exhausted {
                 OnExhausted::Hold => quote!(Hold),
                 OnExhausted::Fail => quote!(Fail),
             };
-            set.push(quote_spanned!(ours()=> on_exhausted: #root::expand::OnExhausted::#variant,));
+            set.push(quote!(on_exhausted: #root::expand::OnExhausted::#variant,));
         }
     }
-    quote_spanned! {ours()=>
+    quote_spanned! {here=>
         #marker
         #(#conditions)*
         #[automatically_derived]
@@ -294,20 +290,20 @@ fn info(step: &Step) -> TokenStream {
     }
 }
 
-fn base(root: &Path, kind: &Kind) -> TokenStream {
+fn base(root: &TokenStream, kind: &Kind) -> TokenStream {
     let in_doubt = match kind {
-        Kind::Ordinary => return quote_spanned!(ours()=> #root::expand::Spec::ordinary()),
-        Kind::Durable => return quote_spanned!(ours()=> #root::expand::Spec::durable()),
+        Kind::Ordinary => return quote!(#root::expand::Spec::ordinary()),
+        Kind::Durable => return quote!(#root::expand::Spec::durable()),
         Kind::Irreversible(Irreversible { in_doubt, .. }) => match in_doubt {
             InDoubt::Retry => quote!(Retry),
             InDoubt::Probe(_) => quote!(Probe),
             InDoubt::Hold => quote!(Hold),
         },
     };
-    quote_spanned!(ours()=> #root::expand::Spec::irreversible(#root::expand::InDoubt::#in_doubt))
+    quote!(#root::expand::Spec::irreversible(#root::expand::InDoubt::#in_doubt))
 }
 
-fn retry(root: &Path, retry: &Retry) -> TokenStream {
+fn retry(root: &TokenStream, retry: &Retry) -> TokenStream {
     let Retry { attempts, first_ms, factor, cap_ms, jitter } = retry;
     let fields = [
         attempts.map(|n| quote!(attempts: #n,)),
@@ -317,7 +313,7 @@ fn retry(root: &Path, retry: &Retry) -> TokenStream {
         jitter.map(|jitter| quote!(jitter: #jitter,)),
     ];
     // Nothing is left for the default to fill: saying so would be a lint.
-    let default = fields.iter().any(Option::is_none).then(|| quote_spanned!(ours()=> ..#root::expand::Retry::DEFAULT));
+    let default = fields.iter().any(Option::is_none).then(|| quote!(..#root::expand::Retry::DEFAULT));
     let fields = fields.into_iter().flatten();
-    quote_spanned!(ours()=> #root::expand::Retry { #(#fields)* #default })
+    quote!(#root::expand::Retry { #(#fields)* #default })
 }

@@ -5,4 +5,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 #![allow(missing_docs, reason = "tests are named as sentences")]
 
-mod first;
+mod bad_input;
+mod calls;
+mod irreversible;
+mod runs;
+mod steps;

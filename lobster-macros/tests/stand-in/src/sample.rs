@@ -4,6 +4,8 @@
 
 #![deny(
     warnings,
+    dead_code,
+    nonstandard_style,
     missing_docs,
     unreachable_pub,
     missing_debug_implementations,
