@@ -48,7 +48,7 @@ async fn price(ctx: &StepCtx, order: &Order) -> anyhow::Result<Price> {
 #[step]
 async fn check(ctx: &StepCtx, order: &Order) -> anyhow::Result<()> {
     begun(ctx, "check", order.id).await?;
-    pricing::check(order).fatal()
+    Ok(pricing::check(order).fatal()?)
 }
 
 #[step(irreversible, in_doubt = probe(find_charge), max_duration = "1s")]
@@ -87,6 +87,6 @@ async fn act(ctx: &StepCtx, kind: Kind, order: u32, amount: Option<rust_decimal:
         Ok(receipt) => Ok(receipt),
         // No answer: it may have happened, so the policy for calls in doubt decides.
         Err(silent @ LedgerError::Silent) => Err(silent.into()),
-        Err(refused) => Err(refused).fatal(),
+        Err(refused) => Ok(Err(refused).fatal()?),
     }
 }

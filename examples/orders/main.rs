@@ -2,6 +2,9 @@
 //! `cargo run --release --example orders -- --chaos 20 --seed 7`. One program plays all parts, see `--help`.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
+mod checkout;
+mod worker;
+
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
@@ -26,7 +29,8 @@ fn play() -> anyhow::Result<ExitCode> {
     match role {
         Role::Supervise => runtime.block_on(supervise(&options)),
         Role::Ledger => runtime.block_on(ledger::serve(&options.ledger, ledger::IDLE_MAX)).map(|()| ExitCode::SUCCESS),
-        Role::Work | Role::Report => anyhow::bail!("this build has no engine"),
+        Role::Work => runtime.block_on(worker::work(&options)).map(|()| ExitCode::SUCCESS),
+        Role::Report => runtime.block_on(worker::report(&options)).map(|()| ExitCode::SUCCESS),
         Role::Help => {
             print!("{}", options::HELP);
             Ok(ExitCode::SUCCESS)
@@ -35,6 +39,7 @@ fn play() -> anyhow::Result<ExitCode> {
 }
 
 async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
+    options.make_folders()?;
     let program = std::env::current_exe().context("the path of this program")?;
     let for_parts = options.clone();
     let programs: Programs = Arc::new(move |role| {

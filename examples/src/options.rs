@@ -25,6 +25,8 @@ Options:
   --seed S        draws the moments of the kills   [default: 1]
   --help          this text
 
+With ORDERS_LOG=warn (or info, debug) in the environment, lobster's own log is shown on standard error.
+
 Exit code: 0 if nothing was doubled and nothing lost, 1 otherwise, 130 after Ctrl-C.
 ";
 
@@ -65,6 +67,18 @@ impl Options {
         Self { db, ledger: folder.join("ledger.db"), orders: ORDERS_MAX, chaos: 0, seed: 1 }
     }
 
+    /// Creates the folders of the files, where they are missing.
+    ///
+    /// # Errors
+    /// One cannot be created.
+    pub fn make_folders(&self) -> anyhow::Result<()> {
+        let path = self.db.strip_prefix("sqlite:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path)));
+        for folder in [path, Some(&self.ledger)].into_iter().flatten().filter_map(Path::parent) {
+            std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
     /// The arguments that give another process of the same program this role and these options.
     pub fn arguments(&self, role: Role) -> Vec<OsString> {
         let word = match role {
@@ -91,7 +105,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Long("db") => options.db = parser.value()?.string()?,
+            Arg::Long("db") => {
+                options.db = parser.value()?.string()?;
+                if options.db.starts_with("memory:") {
+                    bail!(
+                        "--db {}: records in memory end with their process; a file is allowed, as sqlite://orders.db",
+                        options.db
+                    );
+                }
+            }
             Arg::Long("ledger") => {
                 let file = PathBuf::from(parser.value()?);
                 options.ledger = std::path::absolute(&file).with_context(|| format!("--ledger {}", file.display()))?;
@@ -143,9 +165,9 @@ mod tests {
 
     #[test]
     fn the_arguments_for_a_part_read_back_as_the_same_options() {
-        let words = ["--db", "memory:", "--ledger", "/x/l.db", "--orders=10", "--chaos", "3", "--seed", "9"];
+        let words = ["--db", "sqlite://o.db", "--ledger", "/x/l.db", "--orders=10", "--chaos", "3", "--seed", "9"];
         let (_, options) = parse_words(&words).expect("all of these are allowed");
-        assert_eq!((options.db.as_str(), options.orders, options.chaos, options.seed), ("memory:", 10, 3, 9));
+        assert_eq!((options.db.as_str(), options.orders, options.chaos, options.seed), ("sqlite://o.db", 10, 3, 9));
         for role in [Role::Supervise, Role::Ledger, Role::Work, Role::Report] {
             let read = parse(options.arguments(role), Path::new("/elsewhere")).expect("they were written a line ago");
             assert_eq!(read, (role, options.clone()));
@@ -159,6 +181,7 @@ mod tests {
             (["--orders", "831"], "from 1 to 830"),
             (["--chaos", "-1"], "--chaos -1: a whole number from 0 to 2000 is allowed"),
             (["--seed", "x"], "--seed x: a whole number"),
+            (["--db", "memory:"], "a file is allowed"),
             (["--color", "red"], "try --help"),
             (["work", "work"], "try --help"),
         ] {

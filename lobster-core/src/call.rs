@@ -94,6 +94,8 @@ pub(crate) struct Doubt {
     /// The process died in it: nobody saw how it ended.
     pub died: bool,
     pub verdict: Option<Fate>,
+    /// Probes since that could not tell.
+    pub probes: u32,
 }
 
 /// Takes a call's occurrence and opens it. Everything that can be refused is refused when it is first polled.
@@ -125,7 +127,8 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::expand::Key>) -> 
             if refused.is_none() {
                 let durable = spec.kind == StepKind::Durable;
                 let unkeyed = matches!(step.which, Some(Which::Occurrence(_))).then(|| (ctx.scope.clone(), spec.name));
-                inner.calls.insert(id, Open { step: step.clone(), unkeyed, state: CallState::Called, waker: None, durable });
+                let open = Open { step: step.clone(), unkeyed, state: CallState::Called, waker: None, durable, since: None };
+                inner.calls.insert(id, open);
             }
             drop(inner);
             Call { spec, cx: StepCtx::new(ctx.home.clone(), step, generation, 1, false), id, refused }
@@ -143,8 +146,9 @@ impl Inner {
         key: Option<crate::expand::Key>,
         refused: Option<StepFailed>,
     ) -> (Arc<StepName>, Option<StepFailed>) {
-        // Calls that were polled: with one of them open, the order of further calls may depend on who is polled first.
-        let polled = self.calls.values().filter(|open| !matches!(open.state, CallState::Called)).count();
+        // Calls that were open before this poll: what woke it may come before or after them on a resume. Those of this very poll
+        // follow from it.
+        let polled = self.calls.values().filter(|open| open.since.is_some_and(|poll| poll < self.polls)).count();
         let same = |open: &Open| open.unkeyed.as_ref().is_some_and(|(scope, name)| *name == spec.name && *scope == ctx.scope);
         let same_polled = key.is_none() && self.calls.values().any(|open| same(open) && !matches!(open.state, CallState::Called));
         let foreign = POLLING.get() == Polling::Body(live) && self.polls > 1 && !self.shown;
@@ -258,6 +262,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
         window: known.window.clone(),
         died: known.died(),
         verdict: known.verdict.clone(),
+        probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
     });
     start
 }
@@ -382,6 +387,7 @@ impl Inner {
     fn begin(&mut self, id: u64, cx: &Context<'_>) -> Poll<Begin> {
         let may_start = self.may_start();
         let Some(open) = self.calls.get_mut(&id) else { return Poll::Pending };
+        open.since.get_or_insert(self.polls);
         let known = self.known.get(&open.step);
         let mut begin = None;
         open.state = match (&open.state, known) {

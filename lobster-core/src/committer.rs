@@ -3,11 +3,12 @@
 //! Invariant: a store call is never dropped in flight, and a run has at most one part of a batch at the store.
 
 use crate::{
+    crash,
     engine::Shared,
     live::{Inner, Interrupt, Live},
     path::flush,
 };
-use lobster_store::contract::{Batch, Offer, limits};
+use lobster_store::contract::{Batch, Offer, Then, limits};
 use std::{
     collections::VecDeque,
     sync::{
@@ -90,8 +91,9 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     if offers.is_empty() {
         return true;
     }
-    shared.point(if offers.iter().any(|offer| offer.rows.iter().any(|row| row.intent)) { "P12" } else { "P10" });
     let batch = Batch { incarnation, synced, offers };
+    let (sent, acknowledged) = points(&batch);
+    sent.into_iter().for_each(crash::point);
     let answers = match shared.tiers.journal.append(batch.clone()).await {
         Ok(answers) if answers.len() == batch.offers.len() => Some(answers),
         Ok(answers) => {
@@ -103,7 +105,7 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
             None
         }
     };
-    shared.point("P11");
+    acknowledged.into_iter().for_each(crash::point);
     for (index, live) in parts.iter().enumerate() {
         let answer = answers.as_ref().map(|answers| &answers[index]);
         flush::answered(live, &batch.offers[index], synced, answer);
@@ -113,4 +115,17 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
         }
     }
     answers.is_some()
+}
+
+/// The crash points before and after a batch.
+fn points(batch: &Batch) -> (Vec<&'static str>, Vec<&'static str>) {
+    let any = |what: fn(&Offer) -> bool| batch.offers.iter().any(what);
+    let all = [
+        (true, "P10", "P11"),
+        (any(|offer| offer.rows.iter().any(|row| row.intent)), "P12", "intent acknowledged"),
+        (batch.synced && any(|offer| offer.progress), "P16", "P17"),
+        (any(|offer| matches!(offer.then, Some(Then::Finish { .. }))), "P20", "P21"),
+        (any(|offer| matches!(offer.then, Some(Then::Evict { .. } | Then::Release))), "P22", "P23"),
+    ];
+    all.into_iter().filter(|(there, ..)| *there).map(|(_, sent, acknowledged)| (sent, acknowledged)).unzip()
 }

@@ -104,7 +104,6 @@ async fn poll(live: &Arc<Live>, mut body: Body) -> End {
                     live.shared.note(live.slot, None);
                     noted = false;
                 }
-                live.shared.point("P22");
                 let wake = live.lock().wake;
                 match finish(live, Then::Evict { due, wake, reason }).await {
                     Finished::Done => break End::Evicted,
@@ -378,13 +377,8 @@ async fn see_out(live: &Arc<Live>, end: End) {
             }
             (Some(Interrupt::Release) | None, None) => Then::Release,
         };
-        live.shared.point(if matches!(then, Then::Finish { .. }) { "P20" } else { "P22" });
         match finish(live, then).await {
-            Finished::Done => {
-                live.shared.point(if outcome.is_some() { "P21" } else { "P23" });
-                return;
-            }
-            Finished::Fenced => return,
+            Finished::Done | Finished::Fenced => return,
             Finished::Forked => {}
             Finished::Refused => {
                 // A hold met a verdict or a cancel.

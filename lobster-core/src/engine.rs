@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     /// By run and epoch: a frozen predecessor may still record a call while its successor runs in the same process.
     runs: Mutex<BTreeMap<(RunId, Epoch), Arc<Live>>>,
     stopping: AtomicBool,
+    /// The worker may still take runs into memory: a claim of it may be under way.
+    working: AtomicBool,
     gone: AtomicBool,
     strays: AtomicBool,
     /// Rings when a run of this node may be wanted.
@@ -92,6 +94,7 @@ impl Shared {
             member: RwLock::new(Arc::new(member)),
             runs: Mutex::default(),
             stopping: AtomicBool::new(false),
+            working: AtomicBool::new(true),
             gone: AtomicBool::new(false),
             strays: AtomicBool::new(false),
             attention: Notify::new(),
@@ -152,6 +155,7 @@ impl Shared {
     /// The worker's task has ended, or was dropped with its runtime.
     pub fn went(&self) {
         self.gone.store(!self.stopping(), Ordering::SeqCst);
+        self.working.store(false, Ordering::SeqCst);
         self.stop();
     }
     /// Was the engine dropped with its runtime?
@@ -173,13 +177,18 @@ impl Shared {
         }
         *self.member.write().expect("no code that can panic runs under this lock") = Arc::new(member);
     }
-    /// Waits until no run is in memory, at most so long.
+    /// Is no run in memory, and does none come any more?
+    pub fn idle(&self) -> bool {
+        // In this order: a run that the worker took last is seen.
+        !self.working.load(Ordering::SeqCst) && self.runs.lock().expect("no code that can panic runs under this lock").is_empty()
+    }
+    /// Waits until no run is in memory and none comes any more, at most so long.
     pub async fn empty(&self, within: Duration) -> bool {
         let empty = async {
             loop {
                 let mut left = std::pin::pin!(self.left.notified());
                 left.as_mut().enable();
-                if self.runs.lock().expect("no code that can panic runs under this lock").is_empty() {
+                if self.idle() {
                     return;
                 }
                 left.await;
@@ -265,7 +274,7 @@ impl Lobster {
             shared.empty(shared.settings.lease.ttl).await;
         }
         let left_behind = shared.runs().len();
-        if left_behind == 0 {
+        if shared.idle() {
             shared.committer.stop();
         }
         if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {

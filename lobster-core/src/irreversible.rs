@@ -9,6 +9,7 @@ use crate::{
     drive::panic_text,
     error::{BoxError, StepFailed},
     host::{BoxFuture, sleep_until},
+    lease::Generation,
     live::{CallState, Conducted, Interrupt, Live},
     name,
     path::{
@@ -127,10 +128,20 @@ struct Conductor {
 /// The run was interrupted while the step waited.
 struct Interrupted;
 
+/// An intent that is synced.
+struct Armed {
+    seq: Seq,
+    intent: Intent,
+    /// From here W counts.
+    sent: Boot,
+    /// The lapse-free stretch of the lease it was sent in.
+    generation: Generation,
+}
+
 /// What one phase leads to.
 enum Phase {
     Call,
-    Doubt(Doubt),
+    Doubt(Box<Doubt>),
     Done(Came),
 }
 
@@ -172,7 +183,7 @@ impl Conductor {
 
     async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
         let mut phase = match start.doubt {
-            Some(doubt) => Phase::Doubt(doubt),
+            Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
         };
         if let Some(due) = start.due {
@@ -181,7 +192,7 @@ impl Conductor {
         loop {
             phase = match phase {
                 Phase::Call => self.call().await?,
-                Phase::Doubt(doubt) => self.in_doubt(doubt).await?,
+                Phase::Doubt(doubt) => self.in_doubt(*doubt).await?,
                 Phase::Done(came) => return Ok(came),
             };
         }
@@ -191,15 +202,28 @@ impl Conductor {
 
     /// Intent, window, call, record.
     async fn call(&mut self) -> Result<Phase, Interrupted> {
-        let (seq, intent) = self.arm().await?;
         let shared = self.live.shared.clone();
-        shared.point("P13");
-        let started = shared.host.boot();
-        let ended = self.act(started + self.spec.max_duration()).await;
+        let mut late: u32 = 0;
+        let (seq, intent, ended) = loop {
+            let armed = self.arm().await?;
+            shared.point("P13");
+            match self.act(&armed).await {
+                Some(ended) => break (armed.seq, armed.intent, ended),
+                // Nothing was called, so nothing is in doubt.
+                None if self.live.lock().interrupt.is_some() => {
+                    self.take_back();
+                    return Err(Interrupted);
+                }
+                None => {
+                    late += 1;
+                    self.too_late(late).await?;
+                }
+            }
+        };
         shared.point("P15");
         self.attempts += 1;
         let number = self.attempts;
-        let doubt = |died| Doubt { seq, intent: intent.clone(), window: None, died, verdict: None };
+        let doubt = |died| Doubt { seq, intent: intent.clone(), window: None, died, verdict: None, probes: 0 };
         let (failure, in_doubt, fatal, not_before) = match ended {
             Ended::Returned(Ok(payload)) => return Ok(Phase::Done(self.record(&doubt(false), Came::Value(payload)).await)),
             Ended::Returned(Err(Trouble::Error(error))) => {
@@ -243,6 +267,7 @@ impl Conductor {
             due_ms: due.0,
             in_doubt: self.sticky,
             generation: self.generation,
+            probes: 0,
         };
         commit(&self.live, &mut self.live.lock(), Fact::Attempt(attempt), true);
         if !self.sticky {
@@ -254,7 +279,7 @@ impl Conductor {
                 self.wait(due, reason).await?;
                 Ok(Phase::Call)
             }
-            InDoubt::Probe if !exhausted => Ok(Phase::Doubt(doubt(false))),
+            InDoubt::Probe if !exhausted => Ok(Phase::Doubt(Box::new(doubt(false)))),
             _ if exhausted && self.spec.on_exhausted == OnExhausted::Fail => {
                 let failure = Failure { kind: FailureKind::Exhausted as i32, code: "InDoubt".into(), ..failure };
                 Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await))
@@ -263,57 +288,52 @@ impl Conductor {
         }
     }
 
-    /// Records the intent and waits until it is synced; again, if that took too long to start the call under it.
-    async fn arm(&mut self) -> Result<(Seq, Intent), Interrupted> {
+    /// Records the intent and waits until it is synced.
+    async fn arm(&mut self) -> Result<Armed, Interrupted> {
         let shared = self.live.shared.clone();
-        let window = shared.settings.lease.renew;
-        let mut late: u32 = 0;
-        loop {
-            self.until_lease().await?;
-            let generation = shared.lease.generation();
-            let sent = shared.host.boot();
-            let member = shared.member();
-            let intent = Intent {
-                step: Some((*self.step).clone()),
-                window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
-                max_duration_ns: u64::try_from(self.spec.max_duration().as_nanos()).unwrap_or(u64::MAX),
-                key: name::idempotency_key(self.live.run, &self.step, self.generation),
-                generation: self.generation,
-                epoch: self.live.epoch,
-                boot_id: member.boot_id.clone(),
-                sent_ns: sent.nanos(),
-                attempt: self.attempts + 1,
-                incarnation: self.live.incarnation.bytes().to_vec().into(),
-                sent_ms: shared.host.wall().0,
-            };
-            let seq = {
-                let mut inner = self.live.lock();
-                if inner.interrupt.is_some() {
-                    return Err(Interrupted);
-                }
-                intend(&self.live, &mut inner, Fact::Intent(intent.clone()), self.not_made())
-            };
-            if !self.live.synced(seq).await {
-                self.take_back();
+        self.until_lease().await?;
+        let generation = shared.lease.generation();
+        let sent = shared.host.boot();
+        let member = shared.member();
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let intent = Intent {
+            step: Some((*self.step).clone()),
+            window_ns: nanos(shared.settings.lease.renew),
+            max_duration_ns: nanos(self.spec.max_duration()),
+            key: name::idempotency_key(self.live.run, &self.step, self.generation),
+            generation: self.generation,
+            epoch: self.live.epoch,
+            boot_id: member.boot_id.clone(),
+            sent_ns: sent.nanos(),
+            attempt: self.attempts + 1,
+            incarnation: self.live.incarnation.bytes().to_vec().into(),
+            sent_ms: shared.host.wall().0,
+        };
+        let seq = {
+            let mut inner = self.live.lock();
+            if inner.interrupt.is_some() {
                 return Err(Interrupted);
             }
-            let now = shared.host.boot();
-            if now.since(sent) <= window && shared.lease.generation() == generation && shared.lease.good(now) {
-                // An interrupt that came with the acknowledgement: nothing was called, so nothing is in doubt.
-                if self.live.lock().interrupt.is_some() {
-                    self.take_back();
-                    return Err(Interrupted);
-                }
-                return Ok((seq, intent));
-            }
-            late += 1;
-            if late >= 3 {
-                let reason = format!("{}: the store is slower than the start window ({window:?})", name::display(&self.step));
-                tracing::warn!(run = %self.live.run, %reason);
-                self.take_back();
-                self.wait(shared.host.wall().plus(window.saturating_mul(late.min(20))), reason).await?;
-            }
+            intend(&self.live, &mut inner, Fact::Intent(intent.clone()), self.not_made())
+        };
+        if !self.live.synced(seq).await {
+            self.take_back();
+            return Err(Interrupted);
         }
+        Ok(Armed { seq, intent, sent, generation })
+    }
+
+    /// The start was missed: armed again at once, and with pauses if the store stays too slow.
+    async fn too_late(&self, late: u32) -> Result<(), Interrupted> {
+        if late < 3 {
+            return Ok(());
+        }
+        let shared = &self.live.shared;
+        let window = shared.settings.lease.renew;
+        let reason = format!("{}: the store is slower than the start window ({window:?})", name::display(&self.step));
+        tracing::warn!(run = %self.live.run, %reason);
+        self.take_back();
+        self.wait(shared.host.wall().plus(window.saturating_mul(late.min(20))), reason).await
     }
 
     /// The fact that a call was not made: takes the place of its intent, or follows it.
@@ -325,6 +345,7 @@ impl Conductor {
             due_ms: 0,
             in_doubt: self.sticky,
             generation: self.generation,
+            probes: 0,
         })
     }
 
@@ -336,20 +357,35 @@ impl Conductor {
         }
     }
 
-    /// Polls the call until it ends or until `deadline`.
-    async fn act(&mut self, deadline: Boot) -> Ended {
+    /// Polls the call until it ends or until D has passed since its first poll; `None`: it missed its start.
+    ///
+    /// What permits the first poll is checked right before it, and D before every other: a process that was stopped anywhere in
+    /// between does not go on.
+    async fn act(&mut self, armed: &Armed) -> Option<Ended> {
         let shared = self.live.shared.clone();
         let cx = StepCtx::new(Home::Live(self.live.clone()), self.step.clone(), self.generation, self.attempts + 1, self.sticky);
         let mut call = match catch_unwind(AssertUnwindSafe(|| (self.act.get_mut().unwrap_or_else(PoisonError::into_inner))(cx))) {
             Ok(call) => call,
-            Err(panic) => return Ended::Returned(Err(Trouble::Panic(panic_text(&*panic)))),
+            Err(panic) => return Some(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic))))),
         };
-        let mut alarm = shared.host.sleep(deadline.since(shared.host.boot()));
+        let (window, duration) = (shared.settings.lease.renew, self.spec.max_duration());
+        let mut started: Option<(Boot, BoxFuture<'static, ()>)> = None;
         poll_fn(|cx| {
-            // Checked before every poll: a process that was stopped meanwhile does not go on.
-            if shared.host.boot() >= deadline {
-                return Poll::Ready(Ended::Overran);
-            }
+            let now = shared.host.boot();
+            let alarm = match &mut started {
+                Some((deadline, _)) if now >= *deadline => return Poll::Ready(Some(Ended::Overran)),
+                Some((_, alarm)) => alarm,
+                None => {
+                    let timely = now.since(armed.sent) <= window
+                        && shared.lease.generation() == armed.generation
+                        && shared.lease.good(now)
+                        && self.live.lock().interrupt.is_none();
+                    if !timely {
+                        return Poll::Ready(None);
+                    }
+                    &mut started.insert((now + duration, shared.host.sleep(duration))).1
+                }
+            };
             shared.note(shared.calls_slot(self.live.slot), Some(self.live.run));
             let polled = {
                 let _polling = PollingGuard::set(Polling::Step);
@@ -357,9 +393,9 @@ impl Conductor {
             };
             shared.note(shared.calls_slot(self.live.slot), None);
             match polled {
-                Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned)),
-                Ok(Poll::Pending) => alarm.as_mut().poll(cx).map(|()| Ended::Overran),
-                Err(panic) => Poll::Ready(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic))))),
+                Ok(Poll::Ready(returned)) => Poll::Ready(Some(Ended::Returned(returned))),
+                Ok(Poll::Pending) => alarm.as_mut().poll(cx).map(|()| Some(Ended::Overran)),
+                Err(panic) => Poll::Ready(Some(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic)))))),
             }
         })
         .await
@@ -378,7 +414,6 @@ impl Conductor {
             generation: self.generation,
         };
         let seq = commit(&self.live, &mut self.live.lock(), Fact::Result(result.clone()), true);
-        shared.point("P16");
         // The body goes on at once; only a lost fence makes the result go another way.
         let (live, doubt) = (self.live.clone(), doubt.clone());
         shared.host.spawn(Box::pin(async move {
@@ -413,7 +448,7 @@ impl Conductor {
                 _ => return self.hold("the verdict on it cannot be read"),
             }
         }
-        if !doubt.died && self.attempts >= self.spec.retry.attempts {
+        if !doubt.died && doubt.probes == 0 && self.attempts >= self.spec.retry.attempts {
             // Exhausted before this holder came.
             return self.hold("its attempts are exhausted");
         }
@@ -437,7 +472,7 @@ impl Conductor {
 
     async fn probe(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
         let shared = self.live.shared.clone();
-        let mut unknown = 0;
+        let mut unknown = doubt.probes;
         loop {
             let asked = shared.host.boot();
             let why = match self.ask_once().await? {
@@ -458,6 +493,17 @@ impl Conductor {
                 return self.hold(&why);
             }
             let due = shared.host.wall().plus(self.spec.retry.delay(unknown, shared.host.random()));
+            // Recorded, so that the count survives when the run leaves memory, or its process.
+            let attempt = Attempt {
+                step: Some((*self.step).clone()),
+                number: self.attempts,
+                failure: Some(Failure { message: why.clone(), ..Failure::default() }),
+                due_ms: due.0,
+                in_doubt: true,
+                generation: self.generation,
+                probes: unknown,
+            };
+            commit(&self.live, &mut self.live.lock(), Fact::Attempt(attempt), false);
             self.wait(due, format!("{} is in doubt: {why}", name::display(&self.step))).await?;
         }
     }

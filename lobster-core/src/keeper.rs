@@ -38,7 +38,7 @@ pub(crate) async fn join(
 /// The keeper's loop. The first beat was sent by whoever started it.
 pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
     let mut seq = 1;
-    while !shared.stopping() || !shared.runs().is_empty() {
+    while !shared.idle() {
         // Ten percent around the interval, so that nodes that started together do not stay in step.
         let interval = shared.settings.lease.renew;
         let pause = interval.mul_f64(0.9 + 0.2 * fraction(shared.host.random()));

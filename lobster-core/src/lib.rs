@@ -85,3 +85,9 @@ pub use step_future::Step;
 pub use view::{Reason, RunView, StepState, StepView};
 
 mod step_future;
+
+/// Passes a named crash point: for bodies of crash tests (`P7`, `P14`, `P19`). Armed by `LOBSTER_CRASH`.
+#[cfg(feature = "crash-points")]
+pub fn crash_point(name: &str) {
+    crash::point(name);
+}

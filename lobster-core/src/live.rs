@@ -116,6 +116,8 @@ pub(crate) struct Open {
     pub state: CallState,
     pub waker: Option<Waker>,
     pub durable: bool,
+    /// Poll of the body in which it was first polled.
+    pub since: Option<u64>,
 }
 
 /// An engine task that conducts an irreversible step.

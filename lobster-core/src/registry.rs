@@ -36,7 +36,9 @@ pub trait Task: 'static {
     /// What a run ends with.
     type Output: Serialize + DeserializeOwned + Send + 'static;
     /// The rest of what its author says.
-    fn options() -> TaskOptions;
+    fn options() -> TaskOptions {
+        TaskOptions::default()
+    }
 }
 
 /// Options of a task.
@@ -89,25 +91,46 @@ pub trait TaskFn<M: Task, Fut>: Send + Sync + 'static {
     fn body(&self, ctx: Ctx, input: M::Input) -> TaskRun<M, Fut>;
 }
 
-impl<M, F, Fut> TaskFn<M, Fut> for F
+impl<M, F, R, Fut> TaskFn<M, Fut> for F
 where
     M: Task,
-    F: Fn(Ctx, M::Input) -> TaskRun<M, Fut> + Send + Sync + 'static,
+    F: Fn(Ctx, M::Input) -> R + Send + Sync + 'static,
+    R: IsTaskRun<M, Fut>,
     Fut: Future + Send + 'static,
     Fut::Output: TaskOutput<Value = M::Output>,
     <Fut::Output as TaskOutput>::Error: Into<BoxError>,
 {
     fn body(&self, ctx: Ctx, input: M::Input) -> TaskRun<M, Fut> {
-        self(ctx, input)
+        self(ctx, input).itself()
     }
 }
+
+/// Says of a function that returns anything else that it is not a task.
+#[diagnostic::on_unimplemented(
+    message = "this is not a task",
+    label = "not a function marked `#[task]`",
+    note = "a task is `#[task] async fn name(ctx: Ctx, input: Input) -> Result<Output>`"
+)]
+pub trait IsTaskRun<M, Fut> {
+    /// The same, by its name.
+    fn itself(self) -> TaskRun<M, Fut>;
+}
+
+impl<M, Fut> IsTaskRun<M, Fut> for TaskRun<M, Fut> {
+    fn itself(self) -> Self {
+        self
+    }
+}
+
+/// Starts a body on an encoded input.
+type Start = dyn Fn(Ctx, &Payload) -> Result<Body, codec::CodecError> + Send + Sync;
 
 /// A registered task, erased.
 pub(crate) struct Registered {
     pub name: &'static str,
     pub version: u32,
     pub options: TaskOptions,
-    start: Box<dyn Fn(Ctx, &Payload) -> Result<Body, codec::CodecError> + Send + Sync>,
+    start: Box<Start>,
 }
 
 impl Registered {

@@ -39,7 +39,7 @@ pub struct StepView {
     pub state: StepState,
     /// Attempts made.
     pub attempts: u32,
-    /// When its first attempt began and its last one ended, if it has a result.
+    /// When the process that recorded it began its first attempt, and when the last one ended, if it has a result.
     pub times: Option<(Wall, Wall)>,
     /// Seq of its last record.
     pub seq: Seq,

@@ -90,6 +90,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.host.sleep(shared.settings.run.poll) => {}
         }
     }
+    if let Some(grant) = suspect {
+        set_aside(&shared, &grant, Then::Release).await;
+    }
 }
 
 /// The engine ends with its runtime: when this task is dropped, the lease must not outlive it.
@@ -173,6 +176,10 @@ async fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
         }
     };
     shared.enter(&live);
+    if shared.stopping() {
+        // A claim that was under way when the shutdown looked round: it finds this run here, or this finds the shutdown.
+        live.drain();
+    }
     let shared = shared.clone();
     shared.host.clone().spawn(Box::pin(async move {
         let _slot = SlotGuard { shared: shared.clone(), live: live.clone() };

@@ -5,9 +5,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use lobster_core::expand::{InDoubt, Kind, OnExhausted, Retry, StepInfo, Task};
-use lobster_core::{Ctx, Fate, Result, StepCtx, register, step, task};
+use lobster_core::{Builder, Ctx, Fate, Lobster, Result, Settings, StepCtx, StepErrorExt, StepFailedKind, StepState, step, task};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +19,13 @@ pub struct Order {
     pub id: u32,
 }
 
+static QUOTED: AtomicU32 = AtomicU32::new(0);
+
 /// What it costs.
 #[step]
 pub async fn quote(ctx: &StepCtx, order: &Order) -> Result<u32> {
     assert!(ctx.attempt() > 0);
+    QUOTED.fetch_add(1, Relaxed);
     tokio::task::yield_now().await;
     Ok(order.id * 10)
 }
@@ -40,15 +44,16 @@ async fn charge(ctx: &StepCtx, price: u32, order: &Order, note: &str, lines: &[O
     if note == "lost" {
         return Err("no answer".into());
     }
-    Ok(format!("{}:{price}:{}:{note}:{}:{by}", ctx.idempotency_key(), order.id, lines.len()))
+    assert_eq!(ctx.idempotency_key().len(), 32);
+    Ok(format!("{price}:{}:{note}:{}:{by}", order.id, lines.len()))
 }
 
 async fn found(_: &StepCtx, price: &u32, order: &Order, _: &str, lines: &[Order], by: &'static str) -> Result<Fate<String>> {
     tokio::task::yield_now().await;
     let seen = if ASKED.fetch_add(1, Relaxed) == 0 {
-        Fate::NotSeen
+        Fate::Unknown
     } else {
-        Fate::Happened(format!("{price}:{}:{}:{by}", order.id, lines.len()))
+        Fate::Happened(format!("found {price}:{}:{}:{by}", order.id, lines.len()))
     };
     Ok(seen)
 }
@@ -110,17 +115,27 @@ async fn flaky(ctx: &StepCtx, failures: &AtomicU32, text: String) -> Result<Stri
         failures.fetch_sub(1, Relaxed);
         return Err("again".into());
     }
-    Ok(format!("{text} {}", ctx.idempotency_key()))
+    Ok(format!("{text} {}", ctx.attempt()))
 }
 
-#[step(key = (order.id, &name))]
-async fn keyed(ctx: &StepCtx, order: &Order, name: String) -> Result<String> {
-    Ok(format!("{name} {} {}", order.id, ctx.idempotency_key()))
+/// Fails once, for long enough that the run leaves memory.
+#[step]
+async fn pause(ctx: &StepCtx) -> Result<()> {
+    if ctx.attempt() == 1 {
+        return Err("not yet").retry_after(Duration::from_millis(400))?;
+    }
+    Ok(())
 }
 
+#[step(key = (order.id, format!("{name},")))]
+async fn keyed(_ctx: &StepCtx, order: &Order, name: String) -> Result<String> {
+    Ok(format!("{name} {}", order.id))
+}
+
+/// What is not in the key and not looked at is not looked at by a lint either.
 #[step(key = i + 1)]
-async fn numbered(ctx: &StepCtx, i: u32) -> Result<String> {
-    Ok(format!("{i} {}", ctx.idempotency_key()))
+async fn numbered(_ctx: &StepCtx, i: u32, _by: &str) -> Result<u32> {
+    Ok(i)
 }
 
 /// Arguments with the names of what the macro writes, and of what it calls.
@@ -147,15 +162,15 @@ async fn r#move(_ctx: &StepCtx, r#type: u32) -> Result<u32> {
 
 /// Steps of a module, by its paths.
 mod inner {
-    /// The same name as outside.
-    #[lobster_core::step]
+    /// The same name as outside, but for the records.
+    #[lobster_core::step(name = "inner.quote")]
     pub async fn quote(_ctx: &lobster_core::StepCtx, order: &super::Order) -> lobster_core::Result<u32> {
         Ok(order.id + 1)
     }
 
     #[lobster_core::step(crate = "lobster_core")]
-    pub async fn other(ctx: &lobster_core::StepCtx) -> lobster_core::Result<String> {
-        Ok(ctx.idempotency_key().to_owned())
+    pub async fn other(_ctx: &lobster_core::StepCtx, number: u32) -> lobster_core::Result<u32> {
+        Ok(number)
     }
 
     #[cfg(any())]
@@ -185,13 +200,17 @@ macro_rules! made {
 }
 made!(same, StepCtx, String);
 
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
 /// Everything in one body.
 #[task(name = "shop.checkout", version = 2, max_attempts = 10, steps = [quote, charge, inner::quote])]
 pub async fn checkout(ctx: Ctx, order: Order) -> Result<String> {
+    BEGUN.fetch_add(1, Relaxed);
     let other = order.clone();
     let (a, b) = tokio::join!(quote(&ctx, &order), inner::quote(&ctx, &other));
     let lines = [order.clone()];
     let receipt = charge(&ctx, a? + b?, &order, "n", &lines, "card").await?;
+    pause(&ctx).await?;
     let both = async { (echo(&ctx, &order, None, [0; 3]).await, cell(&ctx, std::cell::Cell::new(1)).await) };
     let (echoed, cell) = both.await;
     let words = [receipt.as_str()];
@@ -210,54 +229,93 @@ async fn pair(_ctx: Ctx, mut input: (u32, Vec<u32>)) -> Result<Vec<u32>> {
     Ok(input.1)
 }
 
-const fn is_send<T: Send>(value: T) -> T {
-    value
+/// Awaits in another order than it calls, and leaves one call.
+#[task]
+async fn disorderly(ctx: Ctx) -> Result<()> {
+    let (first, second) = (inner::other(&ctx, 0), inner::other(&ctx, 1));
+    second.await?;
+    first.await?;
+    drop(inner::other(&ctx, 2));
+    inner::other(&ctx, 3).await?;
+    keyed(&ctx, &Order { id: 7 }, "a,b".into()).await?;
+    numbered(&ctx, 7, "me").await?;
+    call(&ctx, 1, 2).await?;
+    r#move(&ctx, 1).await?;
+    note(&ctx, "b", vec!["a".into()]).await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn a_whole_body_can_be_sent_to_another_thread_and_gives_the_same_when_resumed() {
-    let ctx = Ctx::detached();
-    let (resumed, again) = (ctx.resumed(), Order { id: 4 });
-    let first = is_send(checkout(ctx, Order { id: 4 })).await.unwrap();
-    assert_eq!(first, "charge#0:45:4:n:1:card-4 3 1");
-    assert_eq!(checkout(resumed, again).await.unwrap(), first);
+/// A call that may have happened, and a probe that knows at the second time.
+#[task]
+async fn doubtful(ctx: Ctx) -> Result<String> {
+    let (order, text) = (Order { id: 3 }, "lost".to_owned());
+    Ok(charge(&ctx, 9, &order, &text, &[], "me").await?)
 }
 
-#[tokio::test]
-async fn a_recorded_step_is_not_called_again() {
-    let (ctx, failures) = (Ctx::detached(), AtomicU32::new(0));
-    assert_eq!(flaky(&ctx, &failures, "a".into()).await.unwrap(), "a flaky#0");
-    let resumed = ctx.resumed();
-    failures.store(100, Relaxed);
-    assert_eq!(flaky(&resumed, &failures, "a".into()).await.unwrap(), "a flaky#0");
-    assert_eq!(failures.load(Relaxed), 100);
+fn engine() -> Builder {
+    Lobster::open("memory:").settings(Settings::test())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_body_can_be_sent_to_another_thread_and_is_resumed_from_its_records() {
+    let mut detached = tokio::task::JoinSet::new();
+    detached.spawn(checkout(Ctx::detached(), Order { id: 4 }));
+    let expected = "45:4:n:1:card-4 3 1";
+    assert_eq!(detached.join_next().await.unwrap().unwrap().unwrap(), expected);
+
+    QUOTED.store(0, Relaxed);
+    BEGUN.store(0, Relaxed);
+    let lobster = engine().task(checkout).start().await.unwrap();
+    let run = lobster.submit(checkout, Order { id: 4 }).await.unwrap();
+    assert_eq!(run.outcome().await.unwrap(), expected);
+    assert_eq!((BEGUN.load(Relaxed), QUOTED.load(Relaxed)), (2, 1), "it left memory once, and went on from its records");
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_recorded_under_its_name_and_its_key_or_its_place_among_the_calls() {
+    let lobster = engine().task(disorderly).start().await.unwrap();
+    let run = lobster.submit(disorderly, ()).await.unwrap();
+    run.outcome().await.unwrap();
+    let view = lobster.show(run.id()).await.unwrap();
+    let steps: Vec<(&str, &str)> = view
+        .steps
+        .iter()
+        .map(|step| match &step.state {
+            StepState::Done(value) => (step.name.as_str(), value.as_str()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        ("other#1", "1"),
+        ("other#0", "0"),
+        ("other#3", "3"),
+        (r"keyed[7,a\,b\,]", r#""a,b 7""#),
+        ("numbered[8]", "7"),
+        ("call[1]", "3"),
+        ("move#0", "1"),
+        ("keep.note#0", r#""a b""#),
+    ];
+    assert_eq!(steps, expected);
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_irreversible_call_owns_its_arguments_and_its_probe_sees_them() {
+    let lobster = engine().task(doubtful).start().await.unwrap();
+    let run = lobster.submit(doubtful, ()).await.unwrap();
+    assert_eq!(run.outcome().await.unwrap(), "found 9:3:0:me");
+    assert_eq!(ASKED.load(Relaxed), 2);
+    lobster.shutdown(Duration::from_secs(5)).await;
 }
 
 #[tokio::test]
 async fn every_attempt_gets_its_own_copy_of_the_arguments() {
     let (ctx, failures) = (Ctx::detached(), AtomicU32::new(4));
-    assert_eq!(flaky(&ctx, &failures, "a".into()).await.unwrap(), "a flaky#0");
+    assert_eq!(flaky(&ctx, &failures, "a".into()).await.unwrap(), "a 5");
     failures.store(5, Relaxed);
-    assert_eq!(flaky(&ctx, &failures, "b".into()).await.unwrap_err().message, "again");
-}
-
-#[tokio::test]
-async fn the_occurrence_is_taken_at_the_call_and_not_when_it_is_polled() {
-    let ctx = Ctx::detached();
-    let (first, second) = (inner::other(&ctx), inner::other(&ctx));
-    assert_eq!(ctx.log(), ["called other#0", "called other#1"]);
-    assert_eq!(second.await.unwrap(), "other#1");
-    assert_eq!(first.await.unwrap(), "other#0");
-    drop(inner::other(&ctx));
-    assert_eq!(inner::other(&ctx).await.unwrap(), "other#3");
-}
-
-#[tokio::test]
-async fn a_key_is_made_of_the_arguments() {
-    let ctx = Ctx::detached();
-    assert_eq!(keyed(&ctx, &Order { id: 7 }, "a".into()).await.unwrap(), "a 7 keyed/(7,a)");
-    assert_eq!(numbered(&ctx, 7).await.unwrap(), "7 numbered/8");
-    assert_eq!(call(&ctx, 1, 2).await.unwrap(), 3);
+    let failed = flaky(&ctx, &failures, "b".into()).await.unwrap_err();
+    assert_eq!((failed.kind(), failed.message(), failed.attempts()), (StepFailedKind::Exhausted, "again", 5));
 }
 
 #[tokio::test]
@@ -283,32 +341,16 @@ async fn a_step_can_be_written_inside_a_function() {
         second = local(&ctx, 3) => second,
     };
     assert_eq!(first_wins.unwrap(), 3);
-    assert_eq!(ctx.log(), ["called local#0", "called local#1", "called local#2"]);
-}
-
-#[tokio::test]
-async fn an_irreversible_call_owns_its_arguments_and_its_probe_sees_them() {
-    let ctx = Ctx::detached();
-    let step = {
-        let (order, text) = (Order { id: 3 }, "lost".to_owned());
-        charge(&ctx, 9, &order, &text, &[], "me").await
-    };
-    assert_eq!(step.unwrap_err().message, "no answer", "the first answer of the probe is not yet the truth");
-    let step = charge(&ctx, 9, &Order { id: 3 }, "lost", &[], "me").await;
-    assert_eq!(step.unwrap(), "9:3:0:me");
 }
 
 #[tokio::test]
 async fn names_of_the_author_do_not_meet_names_of_the_macro() {
     let ctx = Ctx::detached();
     assert_eq!(body(&ctx, 1, &2, 3, 4, 5, 6).await.unwrap(), 21);
-    assert_eq!(r#move(&ctx, 1).await.unwrap(), 1);
     assert!(same(&ctx, "a".into(), &"a".into()).await.unwrap());
     assert_eq!(parse(&ctx, "12").await.unwrap(), 12);
-    assert_eq!(note(&ctx, "b", vec!["a".into()]).await.unwrap(), "a b");
     ship(&ctx).await.unwrap();
     inner::attributes(&ctx, String::new()).await.unwrap();
-    assert_eq!(ctx.log()[1], "called move#0");
 }
 
 #[test]
@@ -333,21 +375,22 @@ fn a_spec_says_what_the_options_say() {
     assert!([<keyed as StepInfo>::SPEC, <call as StepInfo>::SPEC].iter().all(|spec| spec.keyed));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_found_through_its_function() {
-    let registered = register(checkout);
-    assert_eq!((registered.name, registered.version), ("shop.checkout", 2));
-    assert_eq!(registered.options.max_attempts, Some(10));
-    let steps: Vec<&str> = registered.options.steps.unwrap().iter().map(|spec| spec.site).collect();
+    assert_eq!((<checkout as Task>::NAME, <checkout as Task>::VERSION), ("shop.checkout", 2));
+    assert_eq!(<checkout as Task>::options().max_attempts, Some(10));
+    let steps: Vec<&str> = <checkout as Task>::options().steps.unwrap().iter().map(|spec| spec.site).collect();
     assert_eq!(steps, [<quote as StepInfo>::SPEC.site, <charge as StepInfo>::SPEC.site, <inner::quote as StepInfo>::SPEC.site]);
 
-    let registered = register(tick);
-    assert_eq!((registered.name, registered.version), ("tick", 1));
-    assert!(registered.options.max_attempts.is_none() && registered.options.steps.is_none());
+    assert_eq!((<tick as Task>::NAME, <tick as Task>::VERSION), ("tick", 1));
+    assert!(<tick as Task>::options().max_attempts.is_none() && <tick as Task>::options().steps.is_none());
     let (): <tick as Task>::Input = ();
     tick(Ctx::detached(), ()).await.unwrap();
 
-    assert_eq!(register(pair).name, "pair");
-    let output: <pair as Task>::Output = pair(Ctx::detached(), (1, vec![2])).await.unwrap();
+    let lobster = engine().task(tick).task(pair).start().await.unwrap();
+    lobster.submit(tick, ()).await.unwrap().outcome().await.unwrap();
+    let run = lobster.submit(pair, (1, vec![2])).await.unwrap();
+    let output: <pair as Task>::Output = run.outcome().await.unwrap();
     assert_eq!(output, [2, 1]);
+    lobster.shutdown(Duration::from_secs(5)).await;
 }

@@ -114,7 +114,8 @@ fn median(took: &mut [Duration]) -> Duration {
 fn report(what: &str, took: &mut [Duration]) {
     let median = median(took);
     let late = took[took.len() * 99 / 100];
-    println!("{what:<42} {median:>10.1?}   p99 {late:>10.1?}");
+    let mean = took.iter().sum::<Duration>() / u32::try_from(took.len()).unwrap_or(u32::MAX);
+    println!("{what:<42} {median:>10.1?}   mean {mean:>10.1?}   p99 {late:>10.1?}");
 }
 
 impl Bench {

@@ -38,7 +38,7 @@ impl Harness for OnFile {
         true
     }
     async fn crash_store(&self) -> bool {
-        // The store is a library of its processes: it crashes with the host. Power loss has a test of its own.
+        // The store is a library in its processes: it crashes with the host, and that takes them along.
         false
     }
     async fn kill(&self, process: Tiers, _incarnation: Incarnation) -> bool {

@@ -4,6 +4,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
+pub mod world;
+
 use lobster_core::{Builder, Lobster, Settings};
 use std::{
     collections::BTreeMap,

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lobster_examples::figures::read_tables;
 use lobster_examples::ledger::wire::{LINE_BYTES_MAX, Started, Watch};
-use lobster_examples::ledger::{self, Act, Client, Fate, Kind, LedgerError, Receipt, find, find_or_start, serve};
+use lobster_examples::ledger::{Act, Client, Fate, Kind, LedgerError, Receipt, find, find_or_start, serve};
 use lobster_examples::options::Role;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -195,32 +195,4 @@ async fn a_killed_ledger_loses_nothing_it_has_answered() {
     let tables = read_tables(&file).await.expect("the file can be read");
     let keys: BTreeMap<_, _> = tables.effects.iter().map(|effect| (effect.key.clone(), effect.order)).collect();
     assert_eq!((keys.len(), tables.effects.len()), (6_400, 6_400));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: needs a quiet machine and a release build"]
-async fn five_thousand_requests_a_second_at_64_in_flight() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let play = Play::new(folder.path(), 0);
-    ledger::find_or_start(&play.ledger(), || play.command(Role::Ledger)).await.expect("the ledger comes up");
-    let client = Client::open(&play.ledger(), 4);
-    client.counts().await.expect("the ledger is up");
-    let begun = Instant::now();
-    let mut calls = JoinSet::new();
-    for caller in 0..64_u32 {
-        let client = client.clone();
-        calls.spawn(async move {
-            for call in 0..500 {
-                let key = format!("{caller}-{call}");
-                client.begun("charge", caller, 1, 1).await.expect("a body is noted");
-                client.act(charge(&key, caller)).await.expect("a new key is executed");
-            }
-        });
-    }
-    while calls.join_next().await.is_some() {}
-    let per_second = 64_000.0 / begun.elapsed().as_secs_f64();
-    eprintln!("{per_second:.0} requests/s");
-    drop(client);
-    Client::open(&play.ledger(), 1).stop().await.expect("the ledger agrees to end");
-    assert!(per_second >= 5_000.0);
 }

@@ -170,6 +170,7 @@ async fn again(call: &Call, number: u32, failure: Failure, delay: Duration) {
         due_ms: due.0,
         in_doubt: false,
         generation: 0,
+        probes: 0,
     };
     call.again(attempt, due, reason).await;
 }

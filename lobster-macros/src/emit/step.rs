@@ -59,10 +59,11 @@ fn ours_local(name: &str) -> Ident {
 }
 
 /// What an argument is called in the outer function. It is ours, so that no lint of the author's looks at how it is used;
-/// a key is his own code and needs his own names.
+/// a key is his own code and needs his own names for what it mentions, if only in a format string.
 fn outer_name(step: &Step, arg: &Argument) -> Ident {
     let mut name = arg.ident.clone();
-    if step.options.key.is_none() {
+    let mentions = |key: &Expr| key.to_token_stream().to_string().contains(&name.unraw().to_string());
+    if !step.options.key.as_ref().is_some_and(mentions) {
         name.set_span(ours().located_at(name.span()));
     }
     name

@@ -1,6 +1,6 @@
 //! The input of a task is owned.
 
-use lobster_core::{Ctx, Result, register, task};
+use lobster_core::{Builder, Ctx, Lobster, Result, task};
 
 use std::borrow::Cow;
 
@@ -24,8 +24,8 @@ async fn pattern(_ctx: Ctx, (a, b): (u32, u32)) -> Result<u32> {
     Ok(a + b)
 }
 
-fn registers() {
-    register(pattern);
+fn registers() -> Builder {
+    Lobster::open("memory:").task(pattern)
 }
 
 fn main() {}

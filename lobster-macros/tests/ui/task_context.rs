@@ -1,6 +1,6 @@
 //! A task owns its context.
 
-use lobster_core::{Ctx, Result, StepCtx, register, task};
+use lobster_core::{Builder, Ctx, Lobster, Result, StepCtx, task};
 
 #[task]
 async fn nothing() -> Result<()> {
@@ -17,9 +17,8 @@ async fn of_a_step(_ctx: &StepCtx, order: u32) -> Result<u32> {
     Ok(order)
 }
 
-fn registers() {
-    register(reference);
-    register(of_a_step);
+fn registers() -> Builder {
+    Lobster::open("memory:").task(reference).task(of_a_step)
 }
 
 fn main() {}

@@ -1,6 +1,6 @@
 //! A task is not generic.
 
-use lobster_core::{Ctx, Result, register, task};
+use lobster_core::{Builder, Ctx, Lobster, Result, task};
 
 #[task]
 async fn checkout<T: Send>(_ctx: Ctx, order: T) -> Result<()> {
@@ -16,8 +16,8 @@ where
     Ok(())
 }
 
-fn registers() {
-    register(bounded);
+fn registers() -> Builder {
+    Lobster::open("memory:").task(bounded)
 }
 
 fn main() {}

@@ -1,6 +1,6 @@
 //! The options of a task have values that mean something.
 
-use lobster_core::{Ctx, Result, register, task};
+use lobster_core::{Builder, Ctx, Lobster, Result, task};
 
 #[task(version = 0, max_attempts = 0)]
 async fn zero(_ctx: Ctx) -> Result<()> {
@@ -17,9 +17,8 @@ async fn of_a_step(_ctx: Ctx) -> Result<()> {
     Ok(())
 }
 
-fn registers() {
-    register(zero);
-    register(shapes);
+fn registers() -> Builder {
+    Lobster::open("memory:").task(zero).task(shapes)
 }
 
 fn main() {}

@@ -1,6 +1,6 @@
 //! A task is an async function that returns something to record.
 
-use lobster_core::{Ctx, Result, register, task};
+use lobster_core::{Builder, Ctx, Lobster, Result, task};
 
 #[task]
 fn blocking(_ctx: Ctx, order: u32) -> Result<u32> {
@@ -18,9 +18,8 @@ async fn no_result(_ctx: Ctx) -> u32 {
 #[task]
 enum Order {}
 
-fn registers(_: Order) {
-    register(blocking);
-    register(silent);
+fn registers(_: Order) -> Builder {
+    Lobster::open("memory:").task(blocking).task(silent)
 }
 
 fn main() {}

@@ -10,6 +10,9 @@ use super::{
 use bytes::Bytes;
 use prost::Message;
 
+#[cfg(test)]
+mod tests;
+
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
@@ -169,6 +172,9 @@ pub struct Attempt {
     /// For an irreversible step: the generation the next call uses.
     #[prost(uint32, tag = "6")]
     pub generation: u32,
+    /// For an irreversible step in doubt: probes so far that could not tell.
+    #[prost(uint32, tag = "7")]
+    pub probes: u32,
 }
 
 /// "I am about to make this irreversible call."

@@ -4,7 +4,7 @@
 
 use super::{
     Memory,
-    state::{Run, State},
+    state::{Hot, Run, State},
 };
 use crate::contract::{Catalog, Ended, Result, RunFilter, RunId, RunSummary, Stored};
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ impl Catalog for Memory {
     }
 
     async fn list(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>> {
-        Ok(self.with(|state| state.matching(&filter).take(limit).map(|(id, run)| run.summary(id)).collect()))
+        Ok(self.with(|state| state.matching(&filter).take(limit).map(|(id, run)| run.summary(id, &run.hot)).collect()))
     }
 
     async fn count(&self, filter: RunFilter) -> Result<u64> {
@@ -27,7 +27,7 @@ impl Catalog for Memory {
         Ok(self.with(|state| {
             let ended = state.tell_end(run)?;
             let stored = state.run(run)?;
-            Some(Stored { summary: stored.summary(run), recording: stored.recording(), ended })
+            Some(Stored { summary: stored.summary(run, &stored.hot), recording: stored.recording(), ended })
         }))
     }
 
@@ -46,6 +46,16 @@ impl State {
         })
     }
 
+    /// The run as a crash would leave it.
+    pub(super) fn durable(&self, id: RunId) -> Option<Stored> {
+        let (run, hot, rows) = self.synced(id)?;
+        let mut recording = run.recording();
+        recording.rows.truncate(rows);
+        (recording.tail, recording.mark) = (hot.fence.tail, hot.fence.mark);
+        let ended = hot.ended.as_ref().map(|(_, outcome)| Ended { state: hot.fence.state, outcome: outcome.clone() });
+        Some(Stored { summary: run.summary(id, hot), recording, ended })
+    }
+
     fn tell_end(&mut self, id: RunId) -> Option<Option<Ended>> {
         let run = self.run(id)?;
         let state = run.hot.fence.state;
@@ -58,8 +68,7 @@ impl State {
 }
 
 impl Run {
-    fn summary(&self, id: RunId) -> RunSummary {
-        let hot = &self.hot;
+    fn summary(&self, id: RunId, hot: &Hot) -> RunSummary {
         RunSummary {
             id,
             key: self.key.clone(),

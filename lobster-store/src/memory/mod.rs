@@ -13,7 +13,7 @@ mod members;
 mod state;
 mod strict;
 
-use crate::contract::{Clock, Incarnation, Wake};
+use crate::contract::{Clock, Incarnation, RunId, Stored, Wake};
 use async_trait::async_trait;
 use state::State;
 use std::{
@@ -71,6 +71,11 @@ impl Memory {
     /// Notes ([`Members::note`](crate::contract::Members::note)) stay: they belong to the host, not to the store.
     pub fn crash_store(&self) {
         self.with(State::crash);
+    }
+
+    /// The run as a crash of the store at this moment would leave it. Reading it changes nothing, and syncs nothing.
+    pub fn durable(&self, run: RunId) -> Option<Stored> {
+        self.with(|state| state.durable(run))
     }
 
     /// The process of `incarnation` dies: its slot or name is free and its death can be proved. Its row, its runs and its

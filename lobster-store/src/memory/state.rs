@@ -210,6 +210,13 @@ impl State {
         }
     }
 
+    /// A run as a crash would leave it: its part that changes, and how many of its rows stay.
+    pub(super) fn synced(&self, id: RunId) -> Option<(&Run, &Hot, usize)> {
+        let run = self.runs.get(&id)?;
+        let (hot, rows) = self.relaxed.runs.get(&id).map_or((&run.hot, run.rows.len()), |(hot, rows)| (hot, *rows));
+        Some((run, hot, rows))
+    }
+
     pub(super) fn crash(&mut self) {
         let relaxed = std::mem::take(&mut self.relaxed);
         for (id, (hot, rows)) in relaxed.runs {

@@ -1,13 +1,15 @@
-//! The committer's statement: two calls of the driver per batch, whatever its size.
+//! The committer's statement: two calls of the driver per batch, whatever its size, and one for a batch of one offer.
 //!
-//! Invariant: SQL changes only what [`decide`] said about the row as it was read inside the same transaction.
+//! Invariant: SQL changes only what [`decide`] says about the row as it was read inside the same transaction.
 
 use super::{
     Sqlite,
-    sql::{self, Args, ROWS_MAX, bucket, get, get_id, get_state, get_u32, get_u64, insert, marks, values},
+    changes::Changes,
+    sql::{self, Args, ROWS_MAX, bucket, get, get_id, get_state, get_u32, get_u64, marks, rows_of},
+    whole,
     writer::Txn,
 };
-use crate::contract::{Answer, Batch, Incarnation, Offer, Result, Row, RunId, RunRow, RunState, Sealed, Seen, Then, decide};
+use crate::contract::{Answer, Batch, Incarnation, Offer, Result, RunId, RunRow, Sealed, Seen, Then, decide};
 use sqlx::sqlite::SqliteRow;
 use std::collections::HashMap;
 
@@ -37,11 +39,28 @@ impl Sqlite {
         // An outcome may be read as soon as it is visible, and is handed out only when it is synced.
         let finishes = |offer: &Offer| matches!(offer.then, Some(Then::Finish { .. }));
         let synced = batch.synced || batch.offers.iter().any(finishes);
-        let seen = self.writer.write(synced, move |txn| Box::pin(append(txn, batch))).await?;
+        let seen = match self.append_one(&batch, synced).await? {
+            Some(seen) => vec![seen],
+            None => self.writer.write(synced, move |txn| Box::pin(append(txn, batch))).await?,
+        };
         if seen.iter().any(|seen| seen.then) {
             self.stir();
         }
         Ok(seen.into_iter().map(Answer::Seen).collect())
+    }
+
+    /// Offers a single run as a whole or not at all. `None`: there are several, or not all of it applied and yet something has to
+    /// be written.
+    async fn append_one(&self, batch: &Batch, synced: bool) -> Result<Option<Seen>> {
+        let [offer] = batch.offers.as_slice() else { return Ok(None) };
+        let (me, offer) = (batch.incarnation, offer.clone());
+        let (text, args) = whole::text(me, &offer);
+        let rows = self.writer.write(synced, move |txn| Box::pin(async move { txn.commit(&text, args).await })).await?;
+        let fence = rows_of(&rows, 0).first().map(fence).transpose()?.map(|(_, fence)| fence);
+        let seen = decide(fence.as_ref(), &offer, me);
+        let Some(row) = &fence else { return Ok(Some(seen)) };
+        let done = whole::fits(me, &offer, row) || (seen.rows == 0 && !seen.then && !batch.synced);
+        Ok(done.then_some(seen))
     }
 }
 
@@ -67,7 +86,7 @@ async fn lock(txn: &mut Txn, offers: &[Offer]) -> Result<HashMap<RunId, RunRow>>
     let mut args = Args::default();
     for offers in offers.chunks(ROWS_MAX) {
         let size = bucket(offers.len());
-        text += &format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});", marks(size));
+        text += &fences(size);
         for offer in offers {
             args.push(offer.run.0.as_bytes().as_slice());
         }
@@ -77,160 +96,8 @@ async fn lock(txn: &mut Txn, offers: &[Offer]) -> Result<HashMap<RunId, RunRow>>
     rows.iter().flatten().map(fence).collect()
 }
 
-/// What a batch writes.
-struct Changes {
-    synced: bool,
-    rows: Vec<NewRow>,
-    tails: Vec<NewTail>,
-    ends: Vec<(NewTail, End)>,
-    outcomes: Vec<(RunId, Sealed)>,
-}
-
-struct NewRow {
-    run: RunId,
-    epoch: u64,
-    row: Row,
-}
-
-struct NewTail {
-    run: RunId,
-    tail: u64,
-    mark: u32,
-    progress: bool,
-}
-
-/// What `then` changes.
-struct End {
-    state: RunState,
-    due: Option<i64>,
-    reason: String,
-    ended: Option<i64>,
-    attempt_back: bool,
-}
-
-impl End {
-    /// With the outcome, if it has one.
-    fn of(then: Then) -> (Self, Option<Sealed>) {
-        let plain = |state| Self { state, due: None, reason: String::new(), ended: None, attempt_back: false };
-        match then {
-            Then::Evict { due, reason, wake: _ } => {
-                (Self { due: Some(due.0), reason, attempt_back: true, ..plain(RunState::Ready) }, None)
-            }
-            Then::Release => (Self { attempt_back: true, ..plain(RunState::Ready) }, None),
-            Then::Hold { reason, wake: _ } => (Self { reason, ..plain(RunState::Held) }, None),
-            Then::Finish { state, outcome, at } => (Self { ended: Some(at.0), ..plain(state) }, Some(outcome)),
-        }
-    }
-}
-
-const DELTAS: &str = "lobster_deltas (run, seq_from, seq_to, epoch, crc, body)";
-const OUTCOMES: &str = "lobster_outcomes (run, crc, body)";
-
-impl Changes {
-    fn new(synced: bool) -> Self {
-        Self { synced, rows: Vec::new(), tails: Vec::new(), ends: Vec::new(), outcomes: Vec::new() }
-    }
-
-    fn add(&mut self, offer: Offer, seen: &Seen) {
-        let Offer { run, epoch, rows, progress, then, head: _ } = offer;
-        // A synced batch writes each row it locked: what was appended to it before is synced with it.
-        if seen.rows == 0 && !seen.then && !self.synced {
-            return;
-        }
-        self.rows.extend(rows.into_iter().take(seen.rows).map(|row| NewRow { run, epoch, row }));
-        let tail = NewTail { run, tail: seen.tail, mark: seen.mark, progress: progress && seen.rows > 0 };
-        match then.filter(|_| seen.then).map(End::of) {
-            None => self.tails.push(tail),
-            Some((end, outcome)) => {
-                self.ends.push((tail, end));
-                self.outcomes.extend(outcome.map(|outcome| (run, outcome)));
-            }
-        }
-    }
-
-    async fn commit(self, txn: &mut Txn) -> Result<()> {
-        if self.tails.is_empty() && self.ends.is_empty() {
-            return Ok(());
-        }
-        let mut text = String::new();
-        let mut args = Args::default();
-        for chunk in self.rows.chunks(ROWS_MAX) {
-            let size = bucket(chunk.len());
-            text += &insert(DELTAS, size, 6);
-            for NewRow { run, epoch, row } in chunk {
-                args.push(run.0.as_bytes().as_slice());
-                args.push(row.from.cast_signed());
-                args.push(row.to.cast_signed());
-                args.push(epoch.cast_signed());
-                args.push(i64::from(row.mark));
-                args.push(row.body.as_ref());
-            }
-            args.nulls((size - chunk.len()) * 6);
-        }
-        for chunk in self.tails.chunks(ROWS_MAX) {
-            let size = bucket(chunk.len());
-            text += &move_tails(size);
-            for tail in chunk {
-                tail.push(&mut args);
-            }
-            args.nulls((size - chunk.len()) * 4);
-        }
-        for chunk in self.ends.chunks(ROWS_MAX) {
-            let size = bucket(chunk.len());
-            text += &end_runs(size);
-            for (tail, end) in chunk {
-                tail.push(&mut args);
-                args.push(i64::from(end.state.number()));
-                args.push(end.due);
-                args.push(end.reason.as_str());
-                args.push(end.ended);
-                args.push(i64::from(end.attempt_back));
-            }
-            args.nulls((size - chunk.len()) * 9);
-        }
-        for chunk in self.outcomes.chunks(ROWS_MAX) {
-            let size = bucket(chunk.len());
-            text += &insert(OUTCOMES, size, 3);
-            for (run, outcome) in chunk {
-                args.push(run.0.as_bytes().as_slice());
-                args.push(i64::from(outcome.crc));
-                args.push(outcome.body.as_ref());
-            }
-            args.nulls((size - chunk.len()) * 3);
-        }
-        txn.commit(&text, args).await?;
-        Ok(())
-    }
-}
-
-impl NewTail {
-    fn push(&self, args: &mut Args) {
-        args.push(self.run.0.as_bytes().as_slice());
-        args.push(self.tail.cast_signed());
-        args.push(i64::from(self.mark));
-        args.push(i64::from(self.progress));
-    }
-}
-
-/// `syncs` grows, so that a synced batch always has something to write.
-pub(super) fn move_tails(size: usize) -> String {
-    format!(
-        "UPDATE lobster_runs SET tail = v.column2, mark = v.column3, syncs = syncs + 1, \
-         attempts = CASE v.column4 WHEN 1 THEN 0 ELSE attempts END, deaths = CASE v.column4 WHEN 1 THEN 0 ELSE deaths END \
-         FROM (VALUES {}) AS v WHERE lobster_runs.id = v.column1;",
-        values(size, 4)
-    )
-}
-
-pub(super) fn end_runs(size: usize) -> String {
-    format!(
-        "UPDATE lobster_runs SET tail = v.column2, mark = v.column3, syncs = syncs + 1, \
-         attempts = max(0, CASE v.column4 WHEN 1 THEN 0 ELSE attempts END - v.column9), \
-         deaths = CASE v.column4 WHEN 1 THEN 0 ELSE deaths END, \
-         state = v.column5, owner = NULL, due = coalesce(v.column6, due), reason = v.column7, ended = v.column8 \
-         FROM (VALUES {}) AS v WHERE lobster_runs.id = v.column1;",
-        values(size, 9)
-    )
+pub(super) fn fences(size: usize) -> String {
+    format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});", marks(size))
 }
 
 /// A sealed record from two columns, the checksum first.
@@ -241,5 +108,5 @@ pub(super) fn sealed(row: &SqliteRow, at: usize) -> Result<Sealed> {
 /// Pushes a sealed record as two arguments, the checksum first.
 pub(super) fn sealed_args(args: &mut Args, sealed: &Sealed) {
     args.push(i64::from(sealed.crc));
-    args.push(sealed.body.as_ref());
+    args.body(&sealed.body);
 }

@@ -118,7 +118,7 @@ impl Catalog for Sqlite {
         let Some(row) = rows_of(&rows, 0).first() else { return Ok(None) };
         let (mut summary, mark) = summary(row)?;
         summary.tags = rows_of(&rows, 1).iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
-        let recording = Parts::read(rows.get(3..).unwrap_or_default())?.take(run, summary.tail, mark)?;
+        let recording = Parts::read(rows.get(3..).unwrap_or_default())?.of(run, summary.tail, mark)?;
         let outcome = rows_of(&rows, 2).first();
         let ended = outcome.map(|row| Ok(Ended { state: summary.state, outcome: sealed(row, 0)? })).transpose()?;
         Ok(Some(Stored { summary, recording, ended }))

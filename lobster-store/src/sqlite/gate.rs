@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One process's hand on the gate.
 pub(super) struct Gate {
     path: PathBuf,
+    patience: Duration,
     file: Arc<File>,
     /// Asks the thread that waits; started when the gate is first found closed.
     waiter: Option<mpsc::Sender<oneshot::Sender<io::Result<Turn>>>>,
@@ -41,7 +42,7 @@ impl Drop for Turn {
 impl Gate {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = Arc::new(open(path).map_err(|error| failure::of_io(path, &error))?);
-        Ok(Self { path: path.to_owned(), file, waiter: None })
+        Ok(Self { path: path.to_owned(), patience: PATIENCE, file, waiter: None })
     }
 
     /// Waits for a turn.
@@ -53,10 +54,10 @@ impl Gate {
         }
         let waiting = self.ask().map_err(|error| failure::of_io(&self.path, &error))?;
         let path = self.path.display();
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(self.patience, waiting).await {
             Ok(Ok(turn)) => turn.map_err(|error| failure::of_io(&self.path, &error)),
             Ok(Err(_)) => Err(Failed::Unavailable(format!("{path}: the thread that waits for a turn is gone"))),
-            Err(_) => Err(Failed::Unavailable(format!("{path}: another process has been writing for {PATIENCE:?}"))),
+            Err(_) => Err(Failed::Unavailable(format!("{path}: another process has been writing for {:?}", self.patience))),
         }
     }
 
@@ -87,4 +88,33 @@ impl Gate {
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    //! A turn belongs to one; a wait that was given up takes nothing and keeps nothing.
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_that_was_given_up_leaves_the_gate_open() {
+        let path = std::env::temp_dir().join(format!("lobster-gate-{}", std::process::id()));
+        let (mut one, mut other) = (Gate::open(&path).expect("a file can be made"), Gate::open(&path).expect("it is there"));
+        other.patience = Duration::from_millis(30);
+        let turn = one.enter().await.expect("nobody is in");
+        for _ in 0..3 {
+            assert!(matches!(other.enter().await, Err(Failed::Unavailable(_))));
+        }
+        drop(turn);
+        // The thread that waited gets the turns it was asked for and gives them back.
+        other.patience = PATIENCE;
+        for _ in 0..20 {
+            drop(other.enter().await.expect("it is free"));
+            let turn = one.enter().await.expect("it is free");
+            // While it is held, nobody else enters, whatever old waits are answered meanwhile.
+            assert!(matches!(open(&path).expect("it is there").try_lock(), Err(TryLockError::WouldBlock)));
+            drop(turn);
+        }
+        std::fs::remove_file(&path).ok();
+    }
 }

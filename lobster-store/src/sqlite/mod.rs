@@ -8,13 +8,17 @@
 mod append;
 mod beat;
 mod catalog;
+mod changes;
 mod claim;
 mod failure;
 mod gate;
 mod host;
 mod journal;
+mod keeper;
 mod members;
 mod nodes;
+#[cfg(test)]
+mod plans;
 mod reader;
 mod recording;
 mod revoke;
@@ -23,6 +27,7 @@ mod sql;
 mod submit;
 mod sweep;
 mod wake;
+mod whole;
 mod writer;
 
 use crate::contract::{Clock, Failed, Result, Wake};
@@ -73,12 +78,12 @@ impl Sqlite {
         let nodes_dir = beside(&path, ".nodes");
         create_dir(&nodes_dir)?;
         let mut gate = gate::Gate::open(&beside(&path, ".gate"))?;
-        {
+        let connection = {
             let _turn = gate.enter().await?;
             create_file(&path)?;
-            schema::prepare(&path).await?;
-        }
-        let writer = Arc::new(writer::Writer::new(path.clone(), gate)?);
+            schema::prepare(&path).await?
+        };
+        let writer = Arc::new(writer::Writer::new(path.clone(), gate, connection)?);
         let readers = reader::Readers::new(path.clone(), writer.identity());
         let nodes = Arc::new(nodes::Nodes::new(nodes_dir.clone()));
         let hints = wake::Hints::open(&nodes_dir.join("hint"), clock.boot())?;

@@ -137,29 +137,39 @@ impl Nodes {
     /// A hint at a death: what `revoke` will check again, on the row as it is then.
     pub(super) fn proves_dead(&self, incarnation: Incarnation) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&incarnation).cloned();
-        known.is_some_and(|papers| self.prove(incarnation, &papers).is_some())
+        match known {
+            Some(papers) => self.prove(incarnation, &papers).is_some(),
+            // Its row was not read yet.
+            None => self.take_lock(incarnation, None).is_some(),
+        }
     }
 
     /// Proves that the process of an incarnation is gone. `None`: cannot tell.
     pub(super) fn prove(&self, incarnation: Incarnation, papers: &Papers) -> Option<Proof> {
         let here = Host::this();
-        // Copies of a virtual machine may share an id; on a file system of their own they do not share this file.
-        let known = |id: &str| !id.is_empty();
-        let dir = File::open(&self.dir).ok()?;
-        if !host::locks_bind(&dir) || !known(&papers.boot_id) || !known(&here.boot_id) {
+        if papers.boot_id.is_empty() || here.boot_id.is_empty() {
             return None;
         }
-        if papers.boot_id != here.boot_id {
-            return (known(&papers.machine_id) && papers.machine_id == here.machine_id).then_some(Proof::Rebooted);
+        if papers.boot_id == here.boot_id {
+            return self.take_lock(incarnation, Some(papers.place)).map(Proof::Locked);
         }
+        // Copies of a virtual machine may share an id; on a local file system they do not share this directory.
+        let local = File::open(&self.dir).is_ok_and(|dir| host::locks_bind(&dir));
+        (local && !papers.machine_id.is_empty() && papers.machine_id == here.machine_id).then_some(Proof::Rebooted)
+    }
+
+    /// Locks the beat file of a process that does not any more.
+    fn take_lock(&self, incarnation: Incarnation, place: Option<Place>) -> Option<BeatFile> {
         let beat = BeatFile::open(&self.beat_path(incarnation)).ok()?;
-        let same = beat.place().ok()? == papers.place && beat.header().ok()??.incarnation == incarnation;
-        if !same || !host::locks_bind(beat.file()) {
+        // A file of that name that somebody has made anew proves nothing about who locked the old one.
+        let its_own = beat.header().ok()??.incarnation == incarnation;
+        let same = place.is_none_or(|place| beat.place().is_ok_and(|now| now == place));
+        if !its_own || !same || !host::locks_bind(beat.file()) {
             return None;
         }
         // A lock belongs to the open file, not to the process: this one knows nothing of those that this process holds.
         beat.file().try_lock().ok()?;
-        Some(Proof::Locked(beat))
+        Some(beat)
     }
 
     /// The beat as its file says it.

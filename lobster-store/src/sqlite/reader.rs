@@ -25,7 +25,7 @@ const READERS: usize = 4;
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Looks at a file that may be anything, and changes nothing.
+    /// Looks at a file that may be anything, or keeps its log.
     Look,
     Read,
     Write,
@@ -48,8 +48,8 @@ pub(super) async fn connect(path: &Path, for_what: Use) -> Result<SqliteConnecti
     let options = match for_what {
         Use::Look => options,
         Use::Read => options.pragma("query_only", "ON"),
-        // A log that once grew is cut back at the next checkpoint that empties it.
-        Use::Write => options.pragma("wal_autocheckpoint", "2000").pragma("journal_size_limit", "33554432"),
+        // The keeper moves the log long before; a log that once grew is cut back when it begins anew.
+        Use::Write => options.pragma("wal_autocheckpoint", "16000").pragma("journal_size_limit", "33554432"),
     };
     options.connect().await.map_err(|error| failure::of_sqlite(Stage::Read, &error))
 }

@@ -22,17 +22,17 @@ impl Sqlite {
         for grants in grants.chunks(RUNS) {
             let ids: Vec<_> = grants.iter().map(|grant| grant.run).collect();
             let list = ids_list(&ids);
-            let text = format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({});{}", list.text, parts_text(&list.text));
+            let text = restore_text(&list.text);
             let rows = self.readers.read(&text, list.args).await?;
             let fences = rows_of(&rows, 0).iter().map(fence).collect::<Result<HashMap<_, _>>>()?;
-            let mut parts = Parts::read(rows.get(1..).unwrap_or_default())?;
+            let parts = Parts::read(rows.get(1..).unwrap_or_default())?;
             for grant in grants {
                 let fence = fences
                     .get(&grant.run)
                     .filter(|row| row.state == RunState::Running && row.owner == Some(incarnation) && row.epoch == grant.epoch);
                 answers.push(match fence {
                     None => Restored::Fenced,
-                    Some(row) => Restored::Recording(parts.take(grant.run, row.tail, row.mark)?),
+                    Some(row) => Restored::Recording(parts.of(grant.run, row.tail, row.mark)?),
                 });
             }
         }
@@ -54,6 +54,10 @@ pub(super) fn ids_list(ids: &[RunId]) -> IdsList {
     }
     args.nulls(size - ids.len());
     IdsList { text: numbered(1, size), args }
+}
+
+pub(super) fn restore_text(ids: &str) -> String {
+    format!("SELECT {FENCE} FROM lobster_runs WHERE id IN ({ids});{}", parts_text(ids))
 }
 
 /// The statements whose rows [`Parts`] reads.
@@ -96,12 +100,13 @@ impl Parts {
         Ok(parts)
     }
 
-    pub(super) fn take(&mut self, run: RunId, tail: u64, mark: u32) -> Result<Recording> {
+    /// The recording of a run, as often as it is asked for.
+    pub(super) fn of(&self, run: RunId, tail: u64, mark: u32) -> Result<Recording> {
         let lost = || Failed::Corrupt { run, seq: 0, record: "input", why: "it is missing".to_owned() };
         Ok(Recording {
-            input: self.inputs.remove(&run).ok_or_else(lost)?,
-            rows: self.rows.remove(&run).unwrap_or_default(),
-            verdicts: self.verdicts.remove(&run).unwrap_or_default(),
+            input: self.inputs.get(&run).cloned().ok_or_else(lost)?,
+            rows: self.rows.get(&run).cloned().unwrap_or_default(),
+            verdicts: self.verdicts.get(&run).cloned().unwrap_or_default(),
             tail,
             mark,
         })

@@ -7,12 +7,11 @@
 //! 0 ready, 1 running, 2 held, from 3 ended.
 
 use super::{
-    failure::{self, Stage},
     reader::{self, Use},
-    sql::{self, Args},
+    sql,
 };
 use crate::contract::{Failed, NodeState, Result, RunState, limits};
-use sqlx::{Connection, sqlite::SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Connection, sqlite::SqliteConnection};
 use std::path::Path;
 
 /// Version `n` of the schema is what the first `n` steps make.
@@ -125,13 +124,20 @@ pub(super) fn node_state(number: i64) -> Result<NodeState> {
     }
 }
 
-/// Brings the file at `path` to the schema of this code. The caller holds the gate.
-pub(super) async fn prepare(path: &Path) -> Result<()> {
-    let mut connection = reader::connect(path, Use::Look).await?;
-    let done = prepare_on(&mut connection).await;
-    // Waited for: the next connection should not find this one's locks.
-    connection.close().await.ok();
-    done
+/// Brings the file at `path` to the schema of this code, by the connection that then writes. The caller holds the gate.
+///
+/// Closed here and opened again, it would often be the last one of the file: SQLite then moves the whole log into the file,
+/// syncs it and removes the log, which costs a process that takes over from a killed one most of its start.
+pub(super) async fn prepare(path: &Path) -> Result<SqliteConnection> {
+    let mut connection = reader::connect(path, Use::Write).await?;
+    match prepare_on(&mut connection).await {
+        Ok(()) => Ok(connection),
+        Err(failed) => {
+            // Waited for: the next connection should not find this one's locks.
+            connection.close().await.ok();
+            Err(failed)
+        }
+    }
 }
 
 async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {
@@ -146,21 +152,21 @@ async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {
         return Err(Failed::NewerVersion { found: number(found), known: number(known) });
     }
     // Only before the first page is written; in a file that is shared with an application it is as that made it.
-    call(connection, "PRAGMA auto_vacuum=INCREMENTAL;").await?;
+    sql::all(connection, "PRAGMA auto_vacuum=INCREMENTAL;").await?;
     let mode = text(connection, "PRAGMA journal_mode=WAL;").await?;
     if mode != "wal" {
         return Err(Failed::Refused(format!("the file stays in journal mode {mode}, its file system cannot share memory")));
     }
     if found < known {
         // Synced, or a crash could leave a file that its own log does not fit.
-        call(connection, "PRAGMA synchronous=FULL;BEGIN IMMEDIATE;").await?;
+        sql::all(connection, "PRAGMA synchronous=FULL;BEGIN IMMEDIATE;").await?;
         // Read again: another process may have been faster.
         let found = version(connection).await?;
         for step in STEPS.iter().skip(found) {
-            call(connection, step).await?;
+            sql::all(connection, step).await?;
         }
         let set = format!("INSERT OR REPLACE INTO lobster_meta (name, value) VALUES ('schema', {known});COMMIT;");
-        call(
+        sql::all(
             connection,
             &["CREATE TABLE IF NOT EXISTS lobster_meta (name TEXT PRIMARY KEY, value INTEGER) STRICT;", &set].concat(),
         )
@@ -177,22 +183,14 @@ fn parts(version: &str) -> Vec<u32> {
 }
 
 async fn version(connection: &mut SqliteConnection) -> Result<usize> {
-    if call(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'lobster_meta';").await?.is_empty() {
+    if sql::all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'lobster_meta';").await?.is_empty() {
         return Ok(0);
     }
-    let rows = call(connection, "SELECT value FROM lobster_meta WHERE name = 'schema';").await?;
+    let rows = sql::all(connection, "SELECT value FROM lobster_meta WHERE name = 'schema';").await?;
     rows.first().map_or(Ok(0), |row| Ok(sql::get_u32(row, 0)? as usize))
 }
 
 async fn text(connection: &mut SqliteConnection, statement: &str) -> Result<String> {
-    let rows = call(connection, statement).await?;
+    let rows = sql::all(connection, statement).await?;
     rows.first().map_or_else(|| Err(Failed::Internal("a pragma without an answer".to_owned())), |row| sql::get(row, 0))
-}
-
-async fn call(connection: &mut SqliteConnection, text: &str) -> Result<Vec<SqliteRow>> {
-    let ran = sql::run(connection, text.to_owned(), Args::default()).await;
-    match &ran.error {
-        None => Ok(ran.rows.into_iter().flatten().collect()),
-        Some(error) => Err(failure::of_sqlite(Stage::Read, error)),
-    }
 }

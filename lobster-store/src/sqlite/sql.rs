@@ -5,6 +5,7 @@
 //! The driver hands each call to a thread of its connection and waits for it. One call may hold several statements: they
 //! take the arguments in order (`?`), or by number (`$1`), and numbers count over the whole call.
 
+use super::failure::{self, Stage};
 use crate::contract::{Failed, Result, RunState};
 use bytes::Bytes;
 use futures_core::Stream as _;
@@ -21,11 +22,23 @@ pub(super) const ROWS_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct Args {
     args: SqliteArguments,
+    body_bytes: usize,
 }
 
 impl Args {
     pub(super) fn push<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) {
         self.args.add(value).expect("an integer, a text or a blob is always encoded for SQLite");
+    }
+
+    /// Pushes a payload, which may be large.
+    pub(super) fn body(&mut self, body: &Bytes) {
+        self.body_bytes += body.len();
+        self.push(body.as_ref());
+    }
+
+    /// About how many pages statements with these arguments write.
+    pub(super) fn pages(&self) -> usize {
+        2 + self.args.len() / 64 + self.body_bytes / 4096
     }
 
     pub(super) fn nulls(&mut self, count: usize) {
@@ -70,6 +83,15 @@ pub(super) async fn run(connection: &mut SqliteConnection, sql: String, args: Ar
         }
     }
     ran
+}
+
+/// Runs statements outside any transaction of the tier's. Their rows, one after the other.
+pub(super) async fn all(connection: &mut SqliteConnection, text: &str) -> Result<Vec<SqliteRow>> {
+    let ran = run(connection, text.to_owned(), Args::default()).await;
+    match &ran.error {
+        None => Ok(ran.rows.into_iter().flatten().collect()),
+        Some(error) => Err(failure::of_sqlite(Stage::Read, error)),
+    }
 }
 
 /// Value of column `at`.

@@ -81,7 +81,7 @@ async fn add_details(txn: &mut Txn, new: &[&NewRun], old: &[&NewRun], last: bool
         for run in new {
             args.push(run.id.0.as_bytes().as_slice());
             args.push(i64::from(run.input.crc));
-            args.push(run.input.body.as_ref());
+            args.body(&run.input.body);
         }
         args.nulls((size - new.len()) * 3);
     }

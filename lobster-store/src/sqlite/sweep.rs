@@ -49,6 +49,17 @@ impl Sqlite {
 }
 
 async fn sweep(txn: &mut Txn, args: Args) -> Result<usize> {
+    let text = sweep_text();
+    let rows = txn.run(&text, args).await?;
+    let removed = rows_of(&rows, 5).len();
+    let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
+    let back = excess(number(8)?, number(9)?);
+    let vacuum = if back > 0 { format!("PRAGMA incremental_vacuum({back});") } else { String::new() };
+    txn.commit(&vacuum, Args::default()).await?;
+    Ok(removed)
+}
+
+pub(super) fn sweep_text() -> String {
     let mut text = String::new();
     for table in ["lobster_deltas", "lobster_inputs", "lobster_outcomes", "lobster_verdicts_in", "lobster_tags"] {
         text += &format!("DELETE FROM {table} WHERE run IN ({GONE});");
@@ -59,13 +70,7 @@ async fn sweep(txn: &mut Txn, args: Args) -> Result<usize> {
          DELETE FROM lobster_nodes WHERE incarnation IN ({IDLE});\
          PRAGMA freelist_count;PRAGMA page_count;"
     );
-    let rows = txn.run(&text, args).await?;
-    let removed = rows_of(&rows, 5).len();
-    let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
-    let back = excess(number(8)?, number(9)?);
-    let vacuum = if back > 0 { format!("PRAGMA incremental_vacuum({back});") } else { String::new() };
-    txn.commit(&vacuum, Args::default()).await?;
-    Ok(removed)
+    text
 }
 
 /// Pages worth giving back.

@@ -5,6 +5,7 @@
 use super::{
     failure::{self, Stage},
     gate::Gate,
+    keeper::{Keeper, LOOK_PAGES},
     reader,
     sql::{self, Args},
 };
@@ -44,6 +45,7 @@ pub(super) struct Writer {
     path: PathBuf,
     identity: Identity,
     desk: Mutex<Desk>,
+    keeper: Arc<Keeper>,
 }
 
 struct Desk {
@@ -52,6 +54,8 @@ struct Desk {
     /// A sync failed. The kernel reports that once, so the next one proves nothing about what was written before: all of it has
     /// to be written into the database file anew.
     unsynced: bool,
+    /// About how many pages were written since the keeper was asked to look.
+    pages: usize,
 }
 
 /// An open connection and how it syncs.
@@ -62,9 +66,11 @@ struct Pen {
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, gate: Gate) -> Result<Self> {
+    pub(super) fn new(path: PathBuf, gate: Gate, connection: SqliteConnection) -> Result<Self> {
         let identity = Identity::of(&path)?;
-        Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection: None, unsynced: false }) })
+        let keeper = Keeper::new(path.clone());
+        let connection = Some(Pen { connection, full: None });
+        Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection, unsynced: false, pages: 0 }), keeper })
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -91,14 +97,24 @@ impl Writer {
         let mut desk = self.desk.lock().await;
         self.identity.check(&self.path)?;
         let _turn = desk.gate.enter().await?;
-        let pen = match desk.connection.take() {
+        let mut pen = match desk.connection.take() {
             Some(pen) => pen,
             None => self.reopen(&mut desk.unsynced).await?,
         };
-        let mut txn = Txn { pen, synced, at: At::Outside, broken: false, unsynced: false };
+        if self.keeper.take_rest() && !pen.move_rest().await {
+            pen.connection.close().await.ok();
+            desk.unsynced = true;
+            pen = self.reopen(&mut desk.unsynced).await?;
+        }
+        let mut txn = Txn { pen, synced, at: At::Outside, broken: false, unsynced: false, pages: 0 };
         let done = work(&mut txn).await;
         txn.close().await;
         desk.unsynced |= txn.unsynced;
+        desk.pages += txn.pages;
+        if desk.pages >= LOOK_PAGES {
+            desk.pages = 0;
+            self.keeper.look();
+        }
         if txn.broken {
             // Waited for, so that its locks are gone before the next one opens.
             txn.pen.connection.close().await.ok();
@@ -127,6 +143,14 @@ impl Writer {
     }
 }
 
+impl Pen {
+    /// Moves the rest of the log, so that it begins anew. `false`: the disk fails.
+    async fn move_rest(&mut self) -> bool {
+        let ran = sql::run(&mut self.connection, "PRAGMA wal_checkpoint(PASSIVE);".to_owned(), Args::default()).await;
+        ran.error.is_none_or(|error| !failure::is_io(&error))
+    }
+}
+
 /// Where a transaction is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -142,6 +166,7 @@ pub(super) struct Txn {
     at: At,
     broken: bool,
     unsynced: bool,
+    pages: usize,
 }
 
 impl Txn {
@@ -168,6 +193,7 @@ impl Txn {
             self.pen.full = Some(self.synced);
             self.at = At::Inside;
         }
+        self.pages += args.pages();
         let mut ran = sql::run(&mut self.pen.connection, [start, text, end].concat(), args).await;
         let own = ran.rows.len().saturating_sub(before);
         if let Some(error) = ran.error {

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -19,10 +19,6 @@ impl Scratch {
         fs::remove_dir_all(&path).ok();
         fs::create_dir_all(&path).expect("the temporary directory can be written");
         Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
     }
 
     pub fn join(&self, name: &str) -> PathBuf {

@@ -244,6 +244,25 @@ on_both! {
         assert_eq!((happened(&world, "probe"), happened(&world, "call")), (3, 1));
     }
 
+    async fn a_probe_that_cannot_tell_is_counted_while_the_run_leaves_memory(place) {
+        // The pauses are longer than what keeps a run in memory.
+        #[step(irreversible, in_doubt = probe(ask), retry(attempts = 3, first = 300ms, factor = 1, jitter = none))]
+        async fn patient(ctx: &StepCtx, plan: &Plan) -> Result<Loose> {
+            act(ctx, plan).await
+        }
+        #[task]
+        async fn patiently(ctx: Ctx, plan: Plan) -> Result<u64> {
+            Ok(number(patient(&ctx, &plan).await?))
+        }
+        let lobster = place.open().task(patiently).start().await.unwrap();
+        let world = format!("patient {}", place.url());
+        let run = lobster.submit(patiently, plan(world.clone(), &[End::Error], &[Answer::Unknown])).await.unwrap();
+        let why = reason_held(&lobster, run.id()).await;
+        assert!(why.contains("patient#0"), "{why}");
+        assert_eq!((happened(&world, "probe"), happened(&world, "call")), (3, 1));
+        assert!(lobster.runs().list().await.unwrap()[0].epoch > 1, "it left memory and came back");
+    }
+
     async fn hold_waits_for_a_person_whose_word_is_the_result(place) {
         let lobster = engine!(place);
         let world = format!("hold {}", place.url());

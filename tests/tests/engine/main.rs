@@ -7,6 +7,8 @@
 
 mod bad_input;
 mod calls;
+mod crash;
 mod irreversible;
 mod runs;
+mod shutdown;
 mod steps;

@@ -88,3 +88,12 @@ pub async fn a_second_cancel_finds_the_first(world: World) {
 pub async fn a_cancel_of_nothing_finds_nothing(world: World) {
     assert_eq!(cancel(&world, world.run_id()).await, Cancelled::NotFound);
 }
+
+pub async fn a_run_that_was_let_go_after_it_was_asked_ends_at_once(world: World) {
+    let node = world.node().await;
+    let grant = world.granted(&node).await;
+    assert_eq!(cancel(&world, grant.run).await, Cancelled::Asked);
+    node.append(offer(&grant).release().synced(node.incarnation)).await;
+    assert_eq!(cancel(&world, grant.run).await, Cancelled::Done);
+    assert_cancelled(&world, grant.run).await;
+}

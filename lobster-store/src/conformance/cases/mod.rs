@@ -70,6 +70,7 @@ macro_rules! conformance {
                 a_cancel_of_an_ended_run_changes_nothing
                 a_cancel_of_an_orphan_is_told_to_its_next_holder
                 a_cancel_of_nothing_finds_nothing
+                a_run_that_was_let_go_after_it_was_asked_ends_at_once
                 a_second_cancel_finds_the_first
             }
             catalog {

@@ -1,0 +1,165 @@
+//! What a batch writes, as statements of a few sizes.
+//!
+//! Invariant: a run is in one list only, and each list is written by one kind of statement.
+
+use super::{
+    sql::{Args, ROWS_MAX, bucket, insert, values},
+    writer::Txn,
+};
+use crate::contract::{Offer, Result, Row, RunId, RunState, Sealed, Seen, Then};
+
+/// What a batch writes.
+pub(super) struct Changes {
+    synced: bool,
+    rows: Vec<NewRow>,
+    tails: Vec<NewTail>,
+    ends: Vec<(NewTail, End)>,
+    outcomes: Vec<(RunId, Sealed)>,
+}
+
+struct NewRow {
+    run: RunId,
+    epoch: u64,
+    row: Row,
+}
+
+struct NewTail {
+    run: RunId,
+    tail: u64,
+    mark: u32,
+    progress: bool,
+}
+
+/// What `then` changes.
+pub(super) struct End {
+    pub(super) state: RunState,
+    pub(super) due: Option<i64>,
+    pub(super) reason: String,
+    pub(super) ended: Option<i64>,
+    pub(super) attempt_back: bool,
+}
+
+impl End {
+    /// With the outcome, if it has one.
+    pub(super) fn of(then: Then) -> (Self, Option<Sealed>) {
+        let plain = |state| Self { state, due: None, reason: String::new(), ended: None, attempt_back: false };
+        match then {
+            Then::Evict { due, reason, wake: _ } => {
+                (Self { due: Some(due.0), reason, attempt_back: true, ..plain(RunState::Ready) }, None)
+            }
+            Then::Release => (Self { attempt_back: true, ..plain(RunState::Ready) }, None),
+            Then::Hold { reason, wake: _ } => (Self { reason, ..plain(RunState::Held) }, None),
+            Then::Finish { state, outcome, at } => (Self { ended: Some(at.0), ..plain(state) }, Some(outcome)),
+        }
+    }
+}
+
+const DELTAS: &str = "lobster_deltas (run, seq_from, seq_to, epoch, crc, body)";
+const OUTCOMES: &str = "lobster_outcomes (run, crc, body)";
+
+impl Changes {
+    pub(super) fn new(synced: bool) -> Self {
+        Self { synced, rows: Vec::new(), tails: Vec::new(), ends: Vec::new(), outcomes: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, offer: Offer, seen: &Seen) {
+        let Offer { run, epoch, rows, progress, then, head: _ } = offer;
+        // A synced batch writes each row it locked: what was appended to it before is synced with it.
+        if seen.rows == 0 && !seen.then && !self.synced {
+            return;
+        }
+        self.rows.extend(rows.into_iter().take(seen.rows).map(|row| NewRow { run, epoch, row }));
+        let tail = NewTail { run, tail: seen.tail, mark: seen.mark, progress: progress && seen.rows > 0 };
+        match then.filter(|_| seen.then).map(End::of) {
+            None => self.tails.push(tail),
+            Some((end, outcome)) => {
+                self.ends.push((tail, end));
+                self.outcomes.extend(outcome.map(|outcome| (run, outcome)));
+            }
+        }
+    }
+
+    pub(super) async fn commit(self, txn: &mut Txn) -> Result<()> {
+        if self.tails.is_empty() && self.ends.is_empty() {
+            return Ok(());
+        }
+        let mut text = String::new();
+        let mut args = Args::default();
+        for chunk in self.rows.chunks(ROWS_MAX) {
+            let size = bucket(chunk.len());
+            text += &insert(DELTAS, size, 6);
+            for NewRow { run, epoch, row } in chunk {
+                args.push(run.0.as_bytes().as_slice());
+                args.push(row.from.cast_signed());
+                args.push(row.to.cast_signed());
+                args.push(epoch.cast_signed());
+                args.push(i64::from(row.mark));
+                args.body(&row.body);
+            }
+            args.nulls((size - chunk.len()) * 6);
+        }
+        for chunk in self.tails.chunks(ROWS_MAX) {
+            let size = bucket(chunk.len());
+            text += &move_tails(size);
+            for tail in chunk {
+                tail.push(&mut args);
+            }
+            args.nulls((size - chunk.len()) * 4);
+        }
+        for chunk in self.ends.chunks(ROWS_MAX) {
+            let size = bucket(chunk.len());
+            text += &end_runs(size);
+            for (tail, end) in chunk {
+                tail.push(&mut args);
+                args.push(i64::from(end.state.number()));
+                args.push(end.due);
+                args.push(end.reason.as_str());
+                args.push(end.ended);
+                args.push(i64::from(end.attempt_back));
+            }
+            args.nulls((size - chunk.len()) * 9);
+        }
+        for chunk in self.outcomes.chunks(ROWS_MAX) {
+            let size = bucket(chunk.len());
+            text += &insert(OUTCOMES, size, 3);
+            for (run, outcome) in chunk {
+                args.push(run.0.as_bytes().as_slice());
+                args.push(i64::from(outcome.crc));
+                args.body(&outcome.body);
+            }
+            args.nulls((size - chunk.len()) * 3);
+        }
+        txn.commit(&text, args).await?;
+        Ok(())
+    }
+}
+
+impl NewTail {
+    fn push(&self, args: &mut Args) {
+        args.push(self.run.0.as_bytes().as_slice());
+        args.push(self.tail.cast_signed());
+        args.push(i64::from(self.mark));
+        args.push(i64::from(self.progress));
+    }
+}
+
+/// `syncs` grows, so that a synced batch always has something to write.
+pub(super) fn move_tails(size: usize) -> String {
+    format!(
+        "UPDATE lobster_runs SET tail = v.column2, mark = v.column3, syncs = syncs + 1, \
+         attempts = CASE v.column4 WHEN 1 THEN 0 ELSE attempts END, deaths = CASE v.column4 WHEN 1 THEN 0 ELSE deaths END \
+         FROM (VALUES {}) AS v WHERE lobster_runs.id = v.column1;",
+        values(size, 4)
+    )
+}
+
+pub(super) fn end_runs(size: usize) -> String {
+    format!(
+        "UPDATE lobster_runs SET tail = v.column2, mark = v.column3, syncs = syncs + 1, \
+         attempts = max(0, CASE v.column4 WHEN 1 THEN 0 ELSE attempts END - v.column9), \
+         deaths = CASE v.column4 WHEN 1 THEN 0 ELSE deaths END, \
+         state = v.column5, owner = NULL, due = coalesce(v.column6, due), reason = v.column7, ended = v.column8 \
+         FROM (VALUES {}) AS v WHERE lobster_runs.id = v.column1;",
+        values(size, 9)
+    )
+}

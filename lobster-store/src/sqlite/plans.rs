@@ -1,0 +1,94 @@
+//! No statement of the path looks at ended runs it was not asked for: throughput does not fall as these pile up.
+
+use super::{
+    Sqlite, append, changes, claim, journal, reader, recording,
+    sql::{self, Args, get},
+    sweep, whole,
+};
+use crate::contract::{Boot, Claim, Clock, Incarnation, Offer, Row, RunId, RunState, Sealed, TaskVersion, Then, Wall};
+use bytes::Bytes;
+use sqlx::sqlite::SqliteConnection;
+use std::sync::Arc;
+use uuid::Uuid;
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn boot(&self) -> Boot {
+        Boot::default()
+    }
+    fn wall(&self) -> Wall {
+        Wall(0)
+    }
+}
+
+/// Indexes that hold no ended run.
+const LIVE: [&str; 3] = ["lobster_runs_ready", "lobster_runs_suspect", "lobster_runs_running"];
+
+fn statements() -> Vec<String> {
+    let me = Incarnation(Uuid::nil());
+    let tasks = vec![TaskVersion { task: "a".into(), version: 1 }, TaskVersion { task: "b".into(), version: 1 }];
+    let mut texts = vec![
+        append::fences(1),
+        append::fences(64),
+        changes::move_tails(1),
+        changes::move_tails(64),
+        changes::end_runs(1),
+        changes::end_runs(64),
+        journal::ATTEND.to_owned(),
+        recording::restore_text("$1,$2,$3,$4"),
+        sweep::sweep_text(),
+    ];
+    for alone in [false, true] {
+        let claim = Claim { incarnation: me, tasks: tasks.clone(), limit: 9, alone, now: Wall(0) };
+        texts.push(claim::look_text(&claim).0);
+        texts.push(claim::take_text(&claim, &tasks, &[me, me]).0);
+    }
+    let sealed = Sealed { body: Bytes::new(), crc: 0 };
+    for then in [
+        None,
+        Some(Then::Release),
+        Some(Then::Hold { reason: String::new(), wake: 0 }),
+        Some(Then::Finish { state: RunState::Failed, outcome: sealed, at: Wall(0) }),
+    ] {
+        let rows = vec![Row { from: 1, to: 1, body: Bytes::new(), mark: 0, intent: true }];
+        let offer = Offer { run: RunId(Uuid::nil()), epoch: 1, head: 1, rows, progress: true, then };
+        texts.push(whole::text(me, &offer).0);
+    }
+    let split = |text: &String| text.split_terminator(';').map(str::to_owned).collect::<Vec<_>>();
+    texts.iter().flat_map(split).filter(|one| !one.starts_with("PRAGMA")).collect()
+}
+
+/// Lines of a plan that read more of the runs than they are asked for.
+async fn offences(connection: &mut SqliteConnection, statement: &str) -> Vec<String> {
+    let ran = sql::run(connection, format!("EXPLAIN QUERY PLAN {statement};"), Args::default()).await;
+    assert!(ran.error.is_none(), "{:?} for {statement}", ran.error);
+    let lines: Vec<String> = ran.rows.iter().flatten().map(|row| get(row, 3).expect("a plan is text")).collect();
+    assert!(!lines.is_empty(), "no plan for {statement}");
+    let reads_runs = |line: &str| ["lobster_runs", "lobster_deltas", "lobster_inputs"].iter().any(|table| line.contains(table));
+    // A search for nothing in particular is how SQLite calls the scan for a maximum.
+    let wide = |line: &str| {
+        let all = line.starts_with("SCAN") || (line.starts_with("SEARCH") && !line.contains('('));
+        all && !LIVE.iter().any(|index| line.contains(index))
+    };
+    let scans = |line: &String| reads_runs(line) && wide(line);
+    lines.into_iter().filter(scans).collect()
+}
+
+#[tokio::test]
+async fn no_statement_of_the_path_scans_ended_runs() {
+    let dir = std::env::temp_dir().join(format!("lobster-plans-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory can be made");
+    let path = dir.join("store.db");
+    let _store = Sqlite::open(&path, Arc::new(Still)).await.expect("the store can be opened");
+    let mut connection = reader::connect(&path, reader::Use::Look).await.expect("and by others too");
+    for statement in statements() {
+        assert_eq!(offences(&mut connection, &statement).await, Vec::<String>::new(), "{statement}");
+    }
+    // The test can see: these do scan.
+    for statement in ["SELECT max(tail) FROM lobster_runs", "SELECT run FROM lobster_deltas WHERE seq_to = 3"] {
+        assert_eq!(offences(&mut connection, statement).await.len(), 1, "{statement}");
+    }
+    std::fs::remove_dir_all(&dir).ok();
+}

@@ -1,0 +1,52 @@
+//! Bodies: frozen when they must be, and shown their results one by one.
+//!
+//! Invariant: a body is one execution in one process; its polls are counted there.
+
+use super::{Events, Verdict};
+use crate::history::Event;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A body whose holder was told to stop is never polled again.
+pub(super) fn stop(events: Events<'_>) -> Verdict {
+    let mut stopped = BTreeSet::new();
+    for (at, event) in events {
+        match event {
+            Event::Stopped { node, run, epoch } => _ = stopped.insert((*node, *run, *epoch)),
+            Event::Polled { body, node, run, epoch, poll } if stopped.contains(&(*node, *run, *epoch)) => {
+                return Err(format!("{at:?}: poll {poll} of body {body} of run {run} on node {node}, which was told to stop"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// At most one result per poll, and results in the order of the recording.
+pub(super) fn one_by_one(events: Events<'_>) -> Verdict {
+    let mut last = BTreeMap::new();
+    let mut seen: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
+    for (at, event) in events {
+        match event {
+            Event::Delivered { body, run, poll, token, .. } => {
+                if last.insert(*body, *poll) == Some(*poll) {
+                    return Err(format!("{at:?}: poll {poll} of body {body} of run {run} was shown two results"));
+                }
+                seen.entry(*run).or_default().push((*body, *token));
+            }
+            Event::Final { run, results, .. } => {
+                let place: BTreeMap<u64, u64> = results.iter().map(|(seq, _, token, _)| (*token, *seq)).collect();
+                let mut before: BTreeMap<u32, u64> = BTreeMap::new();
+                for (body, token) in seen.get(run).into_iter().flatten() {
+                    let Some(seq) = place.get(token) else { continue };
+                    if let Some(earlier) = before.insert(*body, *seq)
+                        && earlier > *seq
+                    {
+                        return Err(format!("body {body} of run {run} was shown seq {seq} after seq {earlier}"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

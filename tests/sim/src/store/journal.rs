@@ -1,0 +1,170 @@
+//! The journal, through the simulation.
+//!
+//! Invariant: what applied is logged with what applied it, in the same moment.
+
+use super::{
+    SimStore,
+    facts::{done, offered},
+};
+use crate::{history::Event, swarm::Call};
+use async_trait::async_trait;
+use lobster_core::{
+    RunId, Wall,
+    store::contract::{
+        Answer, Attention, Batch, Cancelled, Claim, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored, Result, RunState,
+        Sealed, Submitted, Then, VerdictAnswer,
+    },
+};
+
+fn call_of(batch: &Batch) -> Call {
+    let mut call = if batch.synced { Call::Synced } else { Call::Relaxed };
+    for offer in &batch.offers {
+        match offer.then {
+            Some(Then::Finish { .. }) => call = Call::Finish,
+            Some(_) if call != Call::Finish => call = Call::Away,
+            _ => {}
+        }
+        if offer.rows.iter().any(|row| row.intent) {
+            return Call::Intent;
+        }
+    }
+    call
+}
+
+/// Offers in few words, for readers of traces.
+struct Offers<'a>(&'a Batch);
+
+impl std::fmt::Display for Offers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for offer in &self.0.offers {
+            write!(f, "[{} e{} head {}", offer.run, offer.epoch, offer.head)?;
+            for row in &offer.rows {
+                write!(f, " {}..={}{}", row.from, row.to, if row.intent { " intent" } else { "" })?;
+            }
+            match &offer.then {
+                Some(Then::Evict { reason, .. }) => write!(f, " evict ({reason})")?,
+                Some(Then::Release) => write!(f, " release")?,
+                Some(Then::Hold { reason, .. }) => write!(f, " hold ({reason})")?,
+                Some(Then::Finish { state, .. }) => write!(f, " finish {state:?}")?,
+                None => {}
+            }
+            write!(f, "]")?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Journal for SimStore {
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
+        let what = runs.len();
+        self.op(Call::Submit, what, |world| Box::pin(async move { world.memory.submit(runs).await })).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
+        let (node, leased) = (self.node.serial, self.node.lease_good());
+        let grants = self
+            .op(Call::Claim, claim.limit, move |world| {
+                Box::pin(async move {
+                    let grants = world.memory.claim(claim).await?;
+                    for grant in &grants {
+                        let recording = world.memory.durable(grant.run).map(|stored| stored.recording);
+                        let done = recording.map(|recording| done(grant.run, &recording)).unwrap_or_default();
+                        world.log(Event::Claimed { run: grant.run, epoch: grant.epoch, node, leased, done });
+                    }
+                    Ok(grants)
+                })
+            })
+            .await?;
+        for grant in &grants {
+            self.world.grant(self.node.serial, grant.run, grant.epoch);
+        }
+        Ok(grants)
+    }
+
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>> {
+        let grants = grants.to_vec();
+        self.op(Call::Restore, grants.len(), move |world| {
+            Box::pin(async move { world.memory.restore(incarnation, &grants).await })
+        })
+        .await
+    }
+
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
+        let places: Vec<_> = batch.offers.iter().map(|offer| (offer.run, offer.epoch)).collect();
+        let (call, what) = (call_of(&batch), Offers(&batch).to_string());
+        let answers = self
+            .op(call, what, |world| {
+                Box::pin(async move {
+                    let offers = batch.offers.clone();
+                    let answers = world.memory.append(batch).await?;
+                    for (offer, answer) in offers.iter().zip(&answers) {
+                        let Answer::Seen(seen) = answer else { continue };
+                        let (run, epoch) = (offer.run, offer.epoch);
+                        if let Some(last) = offer.rows[..seen.rows].last() {
+                            let facts = offered(run, epoch, &offer.rows[..seen.rows]);
+                            world.log(Event::Appended { run, epoch, from: offer.head, to: last.to, facts });
+                        }
+                        match &offer.then {
+                            Some(Then::Finish { state, .. }) if seen.then => world.log(Event::Ended { run, state: *state }),
+                            Some(Then::Hold { reason, .. }) if seen.then => {
+                                world.log(Event::Held { run, reason: reason.clone() });
+                            }
+                            _ => {}
+                        }
+                    }
+                    Ok(answers)
+                })
+            })
+            .await?;
+        let node = self.node.serial;
+        for ((run, epoch), answer) in places.into_iter().zip(&answers) {
+            if let Answer::Seen(seen) = answer {
+                self.world.note(format_args!("node {node} {run} e{epoch} told {seen:?}"));
+                if !seen.mine || (seen.cancel && !seen.then) {
+                    self.world.log(Event::Stopped { node, run, epoch });
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
+        self.op(Call::Cancel, run, move |world| {
+            Box::pin(async move {
+                let answer = world.memory.cancel(run, outcome, at).await?;
+                match answer {
+                    Cancelled::Asked => world.log(Event::CancelAsked { run }),
+                    Cancelled::Done => {
+                        world.log(Event::CancelAsked { run });
+                        world.log(Event::Ended { run, state: RunState::Cancelled });
+                    }
+                    Cancelled::Ended(_) | Cancelled::NotFound => {}
+                }
+                Ok(answer)
+            })
+        })
+        .await
+    }
+
+    async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer> {
+        let what = format!("{} intent {} {:?}", verdict.run, verdict.intent, verdict.origin);
+        self.op(Call::Verdict, what, |world| {
+            Box::pin(async move {
+                let (run, intent) = (verdict.run, verdict.intent);
+                let answer = world.memory.verdict(verdict).await?;
+                world.note(format_args!("verdict on {run} intent {intent}: {answer:?}"));
+                Ok(answer)
+            })
+        })
+        .await
+    }
+
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
+        self.op(Call::Attend, "", move |world| Box::pin(async move { world.memory.attend(incarnation).await })).await
+    }
+
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
+        self.op(Call::Sweep, "", move |world| Box::pin(async move { world.memory.sweep(before, limit).await })).await
+    }
+}

@@ -1,0 +1,186 @@
+//! The swarm: which faults a seed knows and how strong they are, drawn per seed, so that rare ones meet undisturbed.
+//!
+//! Invariant: drawn from its own stream, before anything runs.
+
+use crate::rng::Rng;
+use lobster_core::{LeaseSettings, Settings};
+use std::time::Duration;
+
+/// D of every irreversible step of the simulation.
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(1);
+
+/// Where in the life of a store call or an outside call something may be done to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Moment {
+    /// It was sent.
+    Sent,
+    /// It applied; the answer is on its way.
+    Applied,
+    /// The answer was handed over.
+    Answered,
+}
+
+/// What an operation is, as far as faults and coverage tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Submit,
+    Claim,
+    Restore,
+    Relaxed,
+    Synced,
+    Intent,
+    Finish,
+    Away,
+    Cancel,
+    Verdict,
+    Attend,
+    Sweep,
+    Join,
+    Renew,
+    Peers,
+    Revoke,
+    Leave,
+    Read,
+    Outside,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Blow {
+    Kill,
+    Pause,
+    Crash,
+}
+
+/// Something that happens at the n-th time of a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trigger {
+    pub call: Call,
+    pub moment: Moment,
+    pub blow: Blow,
+    pub count: u32,
+}
+
+/// A seed's configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub nodes: usize,
+    pub own_hosts: bool,
+    pub runs: u32,
+    pub clients: usize,
+    pub chaos: Duration,
+    pub settings: Settings,
+    /// Largest ordinary delay of a part of a store call, in milliseconds.
+    pub latency_ms: u64,
+    /// Per mille of store calls.
+    pub unavailable: u32,
+    pub lost: u32,
+    pub unknown: u32,
+    pub late: u32,
+    pub slow: u32,
+    /// Of hints.
+    pub deaf: u32,
+    /// Mean time between two, in milliseconds; 0: none.
+    pub kills_ms: u64,
+    pub pauses_ms: u64,
+    pub crashes_ms: u64,
+    pub outages_ms: u64,
+    pub drains_ms: u64,
+    pub jumps_ms: u64,
+    pub cancels_ms: u64,
+    /// Per mille of kills that leave no proof of death in time.
+    pub slow_restart: u32,
+    /// Per mille of outside calls.
+    pub outside_errors: u32,
+    pub outside_slow: u32,
+    pub probe_blind: u32,
+    pub person_in_chaos: bool,
+    pub triggers: Vec<Trigger>,
+}
+
+impl Swarm {
+    /// Draws the configuration of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed, "swarm", 0);
+        let calm = rng.chance(100);
+        let some = |rng: &mut Rng, permille: u32, low: u64, high: u64| match !calm && rng.chance(permille) {
+            true => rng.within(low, high),
+            false => 0,
+        };
+        let rate = |rng: &mut Rng, permille, low, high| u32::try_from(some(rng, permille, low, high)).unwrap_or(0);
+        let triggers = (0..some(rng, 700, 1, 5)).map(|_| trigger(rng)).collect();
+        Self {
+            nodes: usize::try_from(rng.within(1, 4)).unwrap_or(1),
+            own_hosts: rng.chance(400),
+            runs: if rng.chance(500) { rng.within(1, 4) } else { rng.within(1, 20) } as u32,
+            clients: usize::try_from(rng.within(1, 3)).unwrap_or(1),
+            chaos: rng.ms(500, 6000),
+            settings: settings(rng),
+            latency_ms: rng.pick(&[0, 1, 1, 3, 10]),
+            unavailable: rate(rng, 400, 1, 80),
+            lost: rate(rng, 400, 1, 80),
+            unknown: rate(rng, 500, 1, 120),
+            late: rate(rng, 200, 1, 60),
+            slow: rate(rng, 400, 1, 60),
+            deaf: rate(rng, 300, 100, 1000),
+            kills_ms: some(rng, 600, 150, 2500),
+            pauses_ms: some(rng, 500, 200, 2500),
+            crashes_ms: some(rng, 500, 100, 2500),
+            outages_ms: some(rng, 200, 500, 4000),
+            drains_ms: some(rng, 300, 400, 3000),
+            jumps_ms: some(rng, 200, 200, 2000),
+            cancels_ms: some(rng, 300, 100, 1500),
+            slow_restart: rate(rng, 500, 100, 1000),
+            outside_errors: rate(rng, 600, 20, 400),
+            outside_slow: rate(rng, 500, 20, 300),
+            probe_blind: rate(rng, 500, 20, 400),
+            person_in_chaos: rng.chance(500),
+            triggers,
+        }
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let ttl_ms = rng.pick(&[800, 1500, 3000]);
+    let ms = Duration::from_millis;
+    let mut settings = Settings::test();
+    settings.lease =
+        LeaseSettings { ttl: ms(ttl_ms), renew: ms(ttl_ms / 5), self_fence: ms(ttl_ms * 3 / 5), guard: ms(ttl_ms / 10) };
+    settings.run.poll = ms(rng.pick(&[50, 100, 250]));
+    settings.run.evict_after = ms(rng.pick(&[20, 100, 1000]));
+    settings.run.executing = rng.pick(&[2, 4, 100]);
+    settings.commit.lag_deltas = rng.pick(&[1, 3, 20_000]);
+    settings.commit.unsynced_bytes = rng.pick(&[200, 16 << 20]);
+    settings
+}
+
+fn trigger(rng: &mut Rng) -> Trigger {
+    let calls = [
+        Call::Submit,
+        Call::Claim,
+        Call::Restore,
+        Call::Relaxed,
+        Call::Synced,
+        Call::Synced,
+        Call::Intent,
+        Call::Intent,
+        Call::Intent,
+        Call::Finish,
+        Call::Away,
+        Call::Cancel,
+        Call::Verdict,
+        Call::Join,
+        Call::Renew,
+        Call::Revoke,
+        Call::Leave,
+        Call::Outside,
+        Call::Outside,
+        Call::Outside,
+    ];
+    Trigger {
+        call: rng.pick(&calls),
+        moment: rng.pick(&[Moment::Sent, Moment::Applied, Moment::Answered]),
+        blow: rng.pick(&[Blow::Kill, Blow::Kill, Blow::Pause, Blow::Pause, Blow::Crash]),
+        count: rng.within(1, 8) as u32,
+    }
+}

@@ -1,0 +1,136 @@
+//! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
+//!
+//! `worker <database> <world> <first> <runs>`; or `worker <database> <world> cancel <key>` and `.. resolve <key>`, which only ask.
+
+#![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
+
+use lobster_core::{Ctx, Fate, Lobster, Result, RunState, Settings, StepCtx, StepErrorExt, crash_point, step, task};
+use lobster_tests::world::Line;
+use std::{process::ExitCode, sync::OnceLock, time::Duration};
+
+static WORLD: OnceLock<Line> = OnceLock::new();
+
+fn say(what: &str, run: &str, step: &str, key: &str) -> String {
+    WORLD.get().expect("main connects before anything runs").say(what, run, step, key)
+}
+
+#[step]
+async fn ordinary(_ctx: &StepCtx, run: &str, n: u32) -> Result<u32> {
+    say("body", run, &format!("ordinary#{n}"), "-");
+    tokio::task::yield_now().await;
+    crash_point("P7");
+    Ok(n)
+}
+
+#[step(durable)]
+async fn durable(_ctx: &StepCtx, run: &str) -> Result<u32> {
+    say("body", run, "durable#0", "-");
+    Ok(1)
+}
+
+#[step(retry(attempts = 3))]
+async fn late(ctx: &StepCtx, run: &str) -> Result<u32> {
+    say("body", run, &format!("late#0 attempt {}", ctx.attempt()), "-");
+    if ctx.attempt() == 1 {
+        Err("not yet").retry_after(Duration::from_millis(250))?;
+    }
+    Ok(ctx.attempt())
+}
+
+fn act(ctx: &StepCtx, run: &str, step: &str) -> Result<u64> {
+    let answer = say("call", run, step, ctx.idempotency_key());
+    crash_point("P14");
+    match answer.strip_prefix("receipt ") {
+        Some(receipt) => Ok(receipt.parse()?),
+        None => Err(answer).did_not_happen()?,
+    }
+}
+
+#[step(irreversible, in_doubt = retry, max_duration = 500ms)]
+async fn retried(ctx: &StepCtx, run: &str) -> Result<u64> {
+    act(ctx, run, "retried#0")
+}
+
+#[step(irreversible, in_doubt = probe(ask), max_duration = 500ms)]
+async fn probed(ctx: &StepCtx, run: &str) -> Result<u64> {
+    act(ctx, run, "probed#0")
+}
+
+async fn ask(ctx: &StepCtx, run: &str) -> Result<Fate<u64>> {
+    let answer = say("ask", run, "probed#0", ctx.idempotency_key());
+    Ok(match answer.strip_prefix("receipt ") {
+        Some(receipt) => Fate::Happened(receipt.parse()?),
+        None => Fate::Closed,
+    })
+}
+
+#[step(irreversible, in_doubt = hold, max_duration = 500ms)]
+async fn held(ctx: &StepCtx, run: &str) -> Result<u64> {
+    act(ctx, run, "held#0")
+}
+
+#[task]
+async fn job(ctx: Ctx, run: String) -> Result<Vec<u64>> {
+    let first = ordinary(&ctx, &run, 0).await?;
+    crash_point("P19");
+    let durable = durable(&ctx, &run).await?;
+    let retried = retried(&ctx, &run).await?;
+    let second = ordinary(&ctx, &run, 1).await?;
+    let probed = probed(&ctx, &run).await?;
+    let late = late(&ctx, &run).await?;
+    let held = held(&ctx, &run).await?;
+    let (third, fourth) = tokio::join!(ordinary(&ctx, &run, 2), ordinary(&ctx, &run, 3));
+    Ok(vec![first.into(), durable.into(), retried, second.into(), probed, late.into(), held, third?.into(), fourth?.into()])
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [database, world, rest @ ..] = &arguments[..] else { return ExitCode::from(2) };
+    WORLD.set(Line::to(world)).map_err(|_| ()).expect("set once");
+    let open = || Lobster::open(database).settings(Settings::test());
+    match rest {
+        [verb, key] if verb == "cancel" => {
+            let client = open().connect().await.expect("the store opens");
+            let run = client.find(key.as_str()).await.expect("the store answers").expect("the run was submitted");
+            client.cancel(run).await.expect("a run can be cancelled");
+        }
+        [verb, key] if verb == "resolve" => {
+            let client = open().connect().await.expect("the store opens");
+            let run = client.find(key.as_str()).await.expect("the store answers").expect("the run was submitted");
+            let view = client.show(run).await.expect("the run can be shown");
+            let step = view.steps.iter().find(|step| step.name == "held#0").expect("the step is recorded").id;
+            // The test has asked the world and says what to state.
+            let fate = match std::env::var("FATE").ok().and_then(|fate| fate.parse::<u64>().ok()) {
+                Some(receipt) => Fate::Happened(receipt),
+                None => Fate::Closed,
+            };
+            match client.resolve(run, step, fate).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == lobster_core::ErrorKind::Conflict => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        [first, runs] => {
+            let first: u32 = first.parse().expect("a number");
+            let runs: u32 = runs.parse().expect("a number");
+            let lobster = open().task(job).start().await.expect("the store opens");
+            let mut handles = Vec::new();
+            for n in first..first + runs {
+                let key = format!("job-{n}");
+                handles.push(lobster.submit(job, key.clone()).key(key).await.expect("the store answers"));
+            }
+            for run in handles {
+                // A held run ends when the test resolves it.
+                if let Err(error) = run.outcome().await {
+                    println!("{} {error}", run.id());
+                }
+            }
+            let left = lobster.runs().state(RunState::Running).count().await.expect("the store answers");
+            println!("done, running {left}");
+            lobster.shutdown(Duration::from_secs(5)).await;
+        }
+        _ => return ExitCode::from(2),
+    }
+    ExitCode::SUCCESS
+}

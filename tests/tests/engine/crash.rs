@@ -1,0 +1,387 @@
+//! Real kills: SIGKILL at every named point and at random moments, SIGSTOP past the lease.
+//!
+//! Rule: nothing lost, nothing doubled, nothing recorded run again, at most one key step re-run per crash and run.
+
+use lobster_core::{Lobster, Reason, RunState, Settings, StepState};
+use lobster_tests::world::{Event, World};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// Runs of one scenario.
+const RUNS: u32 = 8;
+
+struct Scenario {
+    folder: tempfile::TempDir,
+    world: World,
+    address: String,
+    kills: u32,
+}
+
+impl Scenario {
+    fn new() -> Self {
+        let world = World::default();
+        let address = world.listen().to_string();
+        Self { folder: tempfile::tempdir().unwrap(), world, address, kills: 0 }
+    }
+    fn database(&self) -> PathBuf {
+        self.folder.path().join("runs.db")
+    }
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.database().display())
+    }
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
+        command.args([&self.url(), &self.address]).env_remove("LOBSTER_CRASH").stdout(Stdio::null());
+        command
+    }
+    /// Starts a worker on all runs.
+    fn worker(&self, crash: Option<&str>) -> Child {
+        let mut command = self.command();
+        command.args(["0", &RUNS.to_string()]);
+        if let Some(crash) = crash {
+            command.env("LOBSTER_CRASH", crash);
+        }
+        command.spawn().unwrap()
+    }
+    /// Runs a worker until it is killed at a point; falls back to an earlier pass if there are not that many.
+    fn die_at(&mut self, point: &str, pass: u32) {
+        for pass in [pass, 1] {
+            if self.worker(Some(&format!("{point}:{pass}"))).wait().unwrap().signal() == Some(9) {
+                self.kills += 1;
+                return;
+            }
+            // All is done: begin with fresh runs.
+            self.check_all();
+            *self = Self { kills: self.kills, ..Self::new() };
+        }
+        panic!("{point} was never passed");
+    }
+
+    /// A look from outside, while no worker lives.
+    fn look<T>(&self, look: impl AsyncFnOnce(&lobster_core::Client) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Lobster::open(&self.url()).settings(Settings::test()).connect().await.unwrap();
+            look(&client).await
+        })
+    }
+
+    /// Steps with a recorded result, by run key and step name.
+    fn recorded(&self) -> BTreeSet<(String, String)> {
+        self.look(async |client| {
+            let mut recorded = BTreeSet::new();
+            for run in client.runs().limit(1000).list().await.unwrap() {
+                for step in client.show(run.id).await.unwrap().steps {
+                    if matches!(step.state, StepState::Done(_) | StepState::Failed(_)) {
+                        recorded.insert((run.key.clone().unwrap_or_default(), step.name));
+                    }
+                }
+            }
+            recorded
+        })
+    }
+
+    /// A person who asks the world about every held run and says what it says.
+    async fn resolve_held(client: &lobster_core::Client, world: &World) -> usize {
+        let held = client.runs().state(RunState::Held).limit(1000).list().await.unwrap();
+        for run in &held {
+            let why = client.why_not_running(run.id).await.unwrap();
+            if !matches!(why, Some(Reason::Held(_))) {
+                continue;
+            }
+            let key = run.key.clone().unwrap();
+            let view = client.show(run.id).await.unwrap();
+            let Some(step) = view.steps.iter().find(|step| matches!(step.state, StepState::Intended | StepState::InDoubt(_)))
+            else {
+                continue;
+            };
+            assert_eq!(step.name, "held#0", "only this one waits for a person: {why:?}");
+            let executed = world.events().into_iter().rev().find(|event| {
+                event.what == "call" && event.run == key && event.step == step.name && world.ask(&event.key).is_some()
+            });
+            let fate = match executed.and_then(|event| world.ask(&event.key)) {
+                Some(receipt) => lobster_core::Fate::Happened(receipt),
+                None => lobster_core::Fate::Closed,
+            };
+            // Another person, or its holder, may have been quicker.
+            let _ = client.resolve(run.id, step.id, fate).await;
+        }
+        held.len()
+    }
+
+    /// A worker that lives to the end, beside a person who resolves what is held.
+    fn finish(&self) {
+        let mut worker = self.worker(None);
+        let status = self.look(async |client| {
+            loop {
+                Self::resolve_held(client, &self.world).await;
+                if let Some(status) = worker.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert!(status.success(), "{status:?}");
+        self.check_all();
+    }
+
+    /// Everything ended, nothing lost, nothing doubled.
+    fn check_all(&self) {
+        let states = self.look(async |client| {
+            let runs = client.runs().limit(1000).list().await.unwrap();
+            runs.into_iter().map(|run| (run.key.unwrap_or_default(), run.state, run.reason)).collect::<Vec<_>>()
+        });
+        assert_eq!(states.len(), RUNS as usize, "one run a key");
+        for (key, state, reason) in &states {
+            assert_eq!(*state, RunState::Succeeded, "{key} {reason}");
+        }
+        let executed = self.world.executed();
+        for n in 0..RUNS {
+            for step in ["retried#0", "probed#0", "held#0"] {
+                let keys = executed.get(&(format!("job-{n}"), step.to_owned())).map_or(0, BTreeSet::len);
+                assert_eq!(keys, 1, "job-{n} {step} was executed under {keys} keys");
+            }
+        }
+    }
+}
+
+/// Bodies and calls of a step, by run, in some events.
+fn begun(events: &[Event]) -> BTreeMap<(String, String), u32> {
+    let mut begun = BTreeMap::new();
+    for event in events.iter().filter(|event| event.what != "ask") {
+        *begun.entry((event.run.clone(), event.step.clone())).or_default() += 1;
+    }
+    begun
+}
+
+/// Kills at a point five times, each time on top of what the last one left, and checks after each.
+fn killed_at(point: &str) {
+    let mut scenario = Scenario::new();
+    let passes = number("LOBSTER_PASSES", 5);
+    for pass in 1..=passes {
+        // P0 and the like are passed once in a process.
+        let pass = if point == "P0" { 1 } else { pass };
+        scenario.die_at(point, pass);
+        let recorded = scenario.recorded();
+        let before = scenario.world.events();
+        scenario.finish();
+        let after = scenario.world.events();
+        let (old, new) = (begun(&before), begun(&after[before.len()..]));
+        for step in new.keys() {
+            assert!(!recorded.contains(step), "{point}:{pass} {step:?} was recorded and ran again");
+        }
+        // At most one key step of a run was begun before and began again.
+        let mut again: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (run, step) in new.keys().filter(|step| old.contains_key(step)) {
+            if ["durable#0", "retried#0", "probed#0", "held#0"].contains(&step.as_str()) {
+                again.entry(run).or_default().push(step);
+            }
+        }
+        for (run, steps) in again {
+            assert!(steps.len() <= 1, "{point}:{pass} {run} ran {steps:?} again");
+        }
+        scenario = Scenario { kills: scenario.kills, ..Scenario::new() };
+    }
+    assert_eq!(scenario.kills, passes);
+}
+
+/// How often, unless the environment says otherwise (`tests/run --full` does).
+fn number(variable: &str, default: u32) -> u32 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
+}
+
+macro_rules! points {
+    ($($name:ident: $point:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            killed_at($point);
+        }
+    )*};
+}
+
+points! {
+    killed_before_the_first_claim: "P0",
+    killed_with_a_claim_sent: "P1",
+    killed_with_a_claim_acknowledged: "P2",
+    killed_with_a_recording_read: "P3",
+    killed_in_a_step_body: "P7",
+    killed_with_a_flush_sent: "P10",
+    killed_with_a_flush_acknowledged: "P11",
+    killed_with_an_intent_sent: "P12",
+    killed_with_an_intent_acknowledged_and_no_call_begun: "P13",
+    killed_with_a_call_applied_and_no_answer_here: "P14",
+    killed_with_an_answer_here: "P15",
+    killed_with_a_result_sent: "P16",
+    killed_with_a_result_acknowledged: "P17",
+    killed_between_steps: "P19",
+    killed_with_a_finish_sent: "P20",
+    killed_with_a_finish_acknowledged: "P21",
+    killed_with_a_release_sent: "P22",
+    killed_with_a_release_acknowledged: "P23",
+    killed_with_a_submit_sent: "submit sent",
+}
+
+/// A process that only asks, killed while it asks.
+fn asks(scenario: &Scenario, verb: &str, crash: Option<&str>, fate: Option<u64>) -> Option<i32> {
+    let mut command = scenario.command();
+    command.args([verb, "job-0"]);
+    if let Some(crash) = crash {
+        command.env("LOBSTER_CRASH", crash);
+    }
+    if let Some(fate) = fate {
+        command.env("FATE", fate.to_string());
+    }
+    command.spawn().unwrap().wait().unwrap().signal()
+}
+
+#[test]
+fn killed_in_a_cancel() {
+    for point in ["cancel sent", "cancel acknowledged"] {
+        for _ in 0..5 {
+            let mut scenario = Scenario::new();
+            scenario.die_at("P14", 1);
+            assert_eq!(asks(&scenario, "cancel", Some(point), None), Some(9));
+            assert_eq!(asks(&scenario, "cancel", None, None), None);
+            let mut worker = scenario.worker(None);
+            let states = scenario.look(async |client| {
+                loop {
+                    Scenario::resolve_held(client, &scenario.world).await;
+                    if worker.try_wait().unwrap().is_some() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                let runs = client.runs().limit(1000).list().await.unwrap();
+                runs.into_iter().map(|run| (run.key.unwrap_or_default(), run.state)).collect::<BTreeMap<_, _>>()
+            });
+            assert_eq!(states.get("job-0"), Some(&RunState::Cancelled), "{point}");
+            assert_eq!(states.values().filter(|state| **state == RunState::Succeeded).count(), RUNS as usize - 1);
+        }
+    }
+}
+
+#[test]
+fn killed_in_a_resolve() {
+    for point in ["resolve sent", "resolve acknowledged"] {
+        for _ in 0..5 {
+            let mut scenario = Scenario::new();
+            // Dies in the first call of the held step of some run; P14 passes twice per run before it.
+            scenario.die_at("P14", 2 * RUNS + 1);
+            let mut worker = scenario.worker(None);
+            let receipt = scenario.look(async |client| {
+                let run = client.find("job-0").await.unwrap().unwrap();
+                loop {
+                    match client.why_not_running(run).await.unwrap() {
+                        Some(Reason::Held(_)) => break,
+                        _ if client.runs().state(RunState::Succeeded).count().await.unwrap() == u64::from(RUNS) => return None,
+                        _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                    }
+                    // Others than job-0 may be the held one.
+                    let others = client.runs().state(RunState::Held).list().await.unwrap();
+                    if others.iter().any(|other| other.id != run) {
+                        Scenario::resolve_held(client, &scenario.world).await;
+                    }
+                }
+                let view = client.show(run).await.unwrap();
+                let step = view.steps.iter().find(|step| step.name == "held#0").unwrap();
+                assert!(matches!(step.state, StepState::Intended | StepState::InDoubt(_)));
+                let call = scenario.world.events().into_iter().find(|event| event.run == "job-0" && event.step == "held#0");
+                Some(call.and_then(|call| scenario.world.ask(&call.key)))
+            });
+            if let Some(fate) = receipt {
+                assert_eq!(asks(&scenario, "resolve", Some(point), fate), Some(9));
+                // Stated again, or found stated: the run goes on either way.
+                asks(&scenario, "resolve", None, fate);
+            }
+            scenario.look(async |client| {
+                loop {
+                    Scenario::resolve_held(client, &scenario.world).await;
+                    if worker.try_wait().unwrap().is_some() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            scenario.check_all();
+        }
+    }
+}
+
+#[test]
+fn a_hundred_kills_at_random_moments() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut kills = 0;
+    while kills < number("LOBSTER_KILLS", 100) {
+        let scenario = Scenario::new();
+        for _ in 0..10 {
+            let mut worker = scenario.worker(None);
+            let heard = scenario.world.events().len();
+            scenario.world.wait_for(heard + 1 + draw(12) as usize, Duration::from_millis(300));
+            worker.kill().unwrap();
+            if worker.wait().unwrap().signal() == Some(9) {
+                kills += 1;
+            }
+        }
+        scenario.finish();
+    }
+}
+
+/// Is a process stopped, by what the system says of it?
+fn stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// Stops a worker at a point until another has taken over and finished, then lets it go on.
+fn frozen_at(point: &str) {
+    let (scenario, mut zombie) = loop {
+        let scenario = Scenario::new();
+        let mut zombie = scenario.worker(Some(&format!("{point}:1:stop")));
+        while !stopped(zombie.id()) {
+            assert!(zombie.try_wait().unwrap().is_none(), "{point} was never passed");
+            std::thread::yield_now();
+        }
+        // Stopped by another of its threads in the middle of a write it keeps every process from writing: that is SQLite.
+        let gate = std::fs::File::options().read(true).write(true).open(scenario.folder.path().join("runs.db.gate")).unwrap();
+        if gate.try_lock().is_ok() {
+            break (scenario, zombie);
+        }
+        zombie.kill().unwrap();
+        zombie.wait().unwrap();
+    };
+    scenario.finish();
+    let before = scenario.world.events().len();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(zombie.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    // It finds its runs ended, writes nothing, and leaves.
+    assert!(zombie.wait().unwrap().success());
+    let late: Vec<_> = scenario.world.events()[before..].to_vec();
+    assert!(late.iter().all(|event| event.what != "call"), "{point}: {late:?}");
+    scenario.check_all();
+}
+
+#[test]
+fn frozen_past_its_lease_in_a_step_body() {
+    frozen_at("P7");
+}
+
+#[test]
+fn frozen_past_its_lease_with_an_intent_acknowledged() {
+    frozen_at("P13");
+}
+
+#[test]
+fn frozen_past_its_lease_with_a_result_sent() {
+    frozen_at("P16");
+}
