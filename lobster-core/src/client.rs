@@ -52,10 +52,13 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Where the answer to a submit goes.
+type Answer = oneshot::Sender<Result<RunId, Error>>;
+
 /// Submits that wait to share a transaction.
 #[derive(Default)]
 struct Ingress {
-    queue: Mutex<Vec<(NewRun, oneshot::Sender<Result<RunId, Error>>)>>,
+    queue: Mutex<Vec<(NewRun, Answer)>>,
     bell: Notify,
 }
 

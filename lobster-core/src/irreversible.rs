@@ -141,7 +141,7 @@ struct Armed {
 /// What one phase leads to.
 enum Phase {
     Call,
-    Doubt(Doubt),
+    Doubt(Box<Doubt>),
     Done(Came),
 }
 
@@ -183,7 +183,7 @@ impl Conductor {
 
     async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
         let mut phase = match start.doubt {
-            Some(doubt) => Phase::Doubt(doubt),
+            Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
         };
         if let Some(due) = start.due {
@@ -192,7 +192,7 @@ impl Conductor {
         loop {
             phase = match phase {
                 Phase::Call => self.call().await?,
-                Phase::Doubt(doubt) => self.in_doubt(doubt).await?,
+                Phase::Doubt(doubt) => self.in_doubt(*doubt).await?,
                 Phase::Done(came) => return Ok(came),
             };
         }
@@ -279,7 +279,7 @@ impl Conductor {
                 self.wait(due, reason).await?;
                 Ok(Phase::Call)
             }
-            InDoubt::Probe if !exhausted => Ok(Phase::Doubt(doubt(false))),
+            InDoubt::Probe if !exhausted => Ok(Phase::Doubt(Box::new(doubt(false)))),
             _ if exhausted && self.spec.on_exhausted == OnExhausted::Fail => {
                 let failure = Failure { kind: FailureKind::Exhausted as i32, code: "InDoubt".into(), ..failure };
                 Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await))

@@ -122,12 +122,15 @@ impl<M, Fut> IsTaskRun<M, Fut> for TaskRun<M, Fut> {
     }
 }
 
+/// Starts a body on an encoded input.
+type Start = dyn Fn(Ctx, &Payload) -> Result<Body, codec::CodecError> + Send + Sync;
+
 /// A registered task, erased.
 pub(crate) struct Registered {
     pub name: &'static str,
     pub version: u32,
     pub options: TaskOptions,
-    start: Box<dyn Fn(Ctx, &Payload) -> Result<Body, codec::CodecError> + Send + Sync>,
+    start: Box<Start>,
 }
 
 impl Registered {
