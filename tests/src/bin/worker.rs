@@ -131,7 +131,13 @@ async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [database, world, rest @ ..] = &arguments[..] else { return ExitCode::from(2) };
     WORLD.set(Line::to(world)).map_err(|_| ()).expect("set once");
-    let open = || Lobster::open(database).settings(Settings::test());
+    let mut settings = Settings::test();
+    if std::env::var_os("LONG_LEASE").is_some() {
+        // Longer than any test: whoever takes over has a proof, or waits in vain.
+        settings.lease.ttl = Duration::from_secs(3600);
+        settings.lease.self_fence = Duration::from_secs(1800);
+    }
+    let open = || Lobster::open(database).settings(settings.clone());
     match rest {
         [verb, key] if verb == "cancel" => {
             let client = open().connect().await.expect("the store opens");

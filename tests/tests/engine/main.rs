@@ -16,3 +16,4 @@ mod poison;
 mod runs;
 mod shutdown;
 mod steps;
+mod stores;

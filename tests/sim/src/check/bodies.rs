@@ -38,8 +38,11 @@ pub(super) fn one_by_one(events: Events<'_>) -> Verdict {
                 // What earlier bodies were shown may be lost with them: only the last one's order is the recording's.
                 let shown = seen.get(run).map_or(&[][..], Vec::as_slice);
                 let last = shown.iter().map(|(body, _)| *body).max();
-                let seqs: Vec<u64> =
-                    shown.iter().filter(|(body, _)| Some(*body) == last).filter_map(|(_, token)| place.get(token).copied()).collect();
+                let seqs: Vec<u64> = shown
+                    .iter()
+                    .filter(|(body, _)| Some(*body) == last)
+                    .filter_map(|(_, token)| place.get(token).copied())
+                    .collect();
                 if let Some(pair) = seqs.windows(2).find(|pair| pair[0] > pair[1]) {
                     return Err(format!("the last body of run {run} was shown seq {} after seq {}", pair[1], pair[0]));
                 }
