@@ -123,10 +123,7 @@ impl Node {
     }
     pub fn leased(&self, sent: Option<Boot>) {
         let mut inner = self.lock();
-        inner.leased = match sent {
-            Some(sent) => Some(inner.leased.map_or(sent, |before| before.max(sent))),
-            None => None,
-        };
+        inner.leased = sent.map(|sent| inner.leased.map_or(sent, |before| before.max(sent)));
     }
     /// Is the self-fence ahead?
     pub fn lease_good(&self) -> bool {
