@@ -78,7 +78,9 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     let incarnation = shared.member().incarnation;
     let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
     for live in lives {
-        if live.incarnation != incarnation {
+        // A batch has one offer per run, and the one of an older epoch is lost anyhow.
+        let superseded = shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch);
+        if live.incarnation != incarnation || superseded {
             // A revoked incarnation writes nothing; whatever it owned may be somebody else's by now.
             live.lock().queued = false;
             live.interrupt(Interrupt::Fenced);

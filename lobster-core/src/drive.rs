@@ -13,9 +13,12 @@ use crate::{
         finish::{Finished, finish},
     },
 };
-use lobster_store::contract::{
-    RunState, Sealed, Then, Wall,
-    record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload},
+use lobster_store::{
+    contract::{
+        RunState, Sealed, Then, Wall,
+        record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, StepName},
+    },
+    planted,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -147,7 +150,7 @@ async fn wait(live: &Live, until: Option<Wall>) {
 fn next(live: &Arc<Live>, counted: &Arc<BodyWaker>, waker: &Waker) -> Next {
     let mut guard = live.lock();
     let inner = &mut *guard;
-    if inner.interrupt.is_some() {
+    if inner.interrupt.is_some() && !planted!("interrupted_body_polled") {
         return Next::Stop;
     }
     if counted.woken.swap(false, Ordering::SeqCst) {
@@ -185,6 +188,14 @@ fn next(live: &Arc<Live>, counted: &Arc<BodyWaker>, waker: &Waker) -> Next {
 
 /// The call that is shown its result next, in seq order. Ordinary results get their seq here.
 fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
+    if planted!("replay_out_of_order") {
+        let asked =
+            |step: &Arc<StepName>| inner.calls.values().any(|open| matches!(open.state, CallState::Replay) && open.step == *step);
+        let last = inner.replay.iter().rposition(|(_, shown)| asked(&shown.step));
+        if let Some(last) = last {
+            inner.replay.swap(0, last);
+        }
+    }
     if let Some((_, front)) = inner.replay.front() {
         let waiting = |open: &crate::live::Open| matches!(open.state, CallState::Replay) && open.step == front.step;
         let id = *inner.calls.iter().find(|(_, open)| waiting(open))?.0;
@@ -228,7 +239,7 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
         }
     }
     let seq = commit(live, inner, fact, durable);
-    if durable {
+    if durable && !planted!("durable_not_awaited") {
         inner.syncing = Some((id, seq));
         return None;
     }

@@ -17,6 +17,7 @@ use crate::{
 use lobster_store::{
     Tiers,
     contract::{Boot, Epoch, Incarnation, RunId},
+    planted,
 };
 use std::{
     collections::BTreeMap,
@@ -71,7 +72,7 @@ pub(crate) struct Shared {
     /// The worker may still take runs into memory: a claim of it may be under way.
     working: AtomicBool,
     gone: AtomicBool,
-    /// Until then, on the boot clock in nanoseconds, strays are looked for.
+    /// A look for strays must come after this moment, on the boot clock in nanoseconds; 0: there are none.
     strays: AtomicU64,
     /// Rings when a run of this node may be wanted.
     pub attention: Notify,
@@ -169,8 +170,14 @@ impl Shared {
         let until = self.host.boot() + self.settings.lease.ttl.saturating_mul(2);
         self.strays.fetch_max(until.nanos(), Ordering::SeqCst);
     }
-    pub fn may_have_strays(&self, now: Boot) -> bool {
-        now.nanos() < self.strays.load(Ordering::SeqCst)
+    pub fn may_have_strays(&self) -> bool {
+        self.strays.load(Ordering::SeqCst) > 0 && !planted!("strays_forgotten")
+    }
+    /// A look that began at `looked` found none left. Only one after the moment counts: this process may have been stopped until then.
+    pub fn no_strays(&self, looked: Boot) {
+        let enough = |after: u64| (looked.nanos() >= after).then_some(0);
+        // Nothing to do if it was too early.
+        let _ = self.strays.fetch_update(Ordering::SeqCst, Ordering::SeqCst, enough);
     }
     /// This incarnation was revoked: its runs are somebody else's. It goes on as another.
     pub fn replace(&self, member: Member) {

@@ -19,12 +19,15 @@ use crate::{
     settle,
     spec::{InDoubt, OnExhausted, Spec},
 };
-use lobster_store::contract::{
-    Boot, Seq, Wall,
-    record::{
-        self, Attempt, Came, Fact, Failure, FailureKind, Fate as StoredFate, Happened, Intent, Payload, StepName, StepResult,
-        Window,
+use lobster_store::{
+    contract::{
+        Boot, Seq, Wall,
+        record::{
+            self, Attempt, Came, Fact, Failure, FailureKind, Fate as StoredFate, Happened, Intent, Payload, StepName, StepResult,
+            Window,
+        },
     },
+    planted,
 };
 use serde::de::DeserializeOwned;
 use std::{
@@ -252,6 +255,7 @@ impl Conductor {
             return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await));
         }
         self.sticky |= in_doubt;
+        self.generation += u32::from(planted!("attempt_changes_key"));
         let exhausted = number >= self.spec.retry.attempts;
         if exhausted && !self.sticky {
             let failure = Failure { kind: FailureKind::Exhausted as i32, ..failure };
@@ -309,6 +313,10 @@ impl Conductor {
             incarnation: self.live.incarnation.bytes().to_vec().into(),
             sent_ms: shared.host.wall().0,
         };
+        if self.live.lock().then.is_some() {
+            // The run is on its way out of memory: whatever comes of that interrupts it.
+            self.live.interrupted().await;
+        }
         let seq = {
             let mut inner = self.live.lock();
             if inner.interrupt.is_some() {
@@ -316,7 +324,7 @@ impl Conductor {
             }
             intend(&self.live, &mut inner, Fact::Intent(intent.clone()), self.not_made())
         };
-        if !self.live.synced(seq).await {
+        if !planted!("call_before_its_intent") && !self.live.synced(seq).await {
             self.take_back();
             return Err(Interrupted);
         }
@@ -376,9 +384,9 @@ impl Conductor {
                 Some((deadline, _)) if now >= *deadline => return Poll::Ready(Some(Ended::Overran)),
                 Some((_, alarm)) => alarm,
                 None => {
-                    let timely = now.since(armed.sent) <= window
-                        && shared.lease.generation() == armed.generation
-                        && shared.lease.good(now)
+                    let leased = shared.lease.generation() == armed.generation && shared.lease.good(now);
+                    let timely = (now.since(armed.sent) <= window || planted!("late_start"))
+                        && (leased || planted!("lease_not_checked"))
                         && self.live.lock().interrupt.is_none();
                     if !timely {
                         return Poll::Ready(None);
@@ -479,7 +487,7 @@ impl Conductor {
                 Ok(Fate::Happened(payload)) => return Ok(Phase::Done(self.record(&doubt, Came::Value(payload)).await)),
                 Ok(Fate::Closed) => return Ok(self.closed()),
                 Ok(Fate::NotSeen) => {
-                    if asked >= self.window_end(&mut doubt) {
+                    if asked >= self.window_end(&mut doubt) || planted!("window_ignored") {
                         return Ok(Phase::Call);
                     }
                     self.window(&mut doubt, "its probe has not seen the call").await?;
@@ -542,7 +550,9 @@ impl Conductor {
             return Boot::from_nanos(doubt.intent.sent_ns) + w + d;
         }
         // Each boot has its own, and finds it again however many others read the intent meanwhile.
-        if let Some(window) = doubt.windows.iter().find(|window| window.boot_id == *boot_id) {
+        if let Some(window) = doubt.windows.iter().find(|window| window.boot_id == *boot_id)
+            && !planted!("window_begins_anew")
+        {
             return Boot::from_nanos(window.end_ns);
         }
         // Another boot's clock says nothing here: the window begins with its first reader, who records it.

@@ -3,7 +3,10 @@
 //! Invariant: a node is revoked on a proof of its death, or when both keys are held; never because a clock says so.
 
 use crate::engine::Shared;
-use lobster_store::contract::{Boot, Evidence, Incarnation, NodeState, Peer, Revoked};
+use lobster_store::{
+    contract::{Boot, Evidence, Incarnation, NodeState, Peer, Revoked},
+    planted,
+};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// What was seen of a peer's beat.
@@ -65,6 +68,9 @@ impl Watch {
             return None;
         }
         watched.looked = now;
+        if planted!("impatient_revoke") {
+            return Some(Evidence::Silence { beat: peer.beat, age: Duration::ZERO });
+        }
         let both = now.since(watched.since) >= age && peer.age.is_some_and(|old| old >= age);
         both.then_some(Evidence::Silence { beat: peer.beat, age })
     }

@@ -59,8 +59,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             if suspect.is_none() {
                 suspect = claim(&shared, 1, true).await.pop();
             }
-            if shared.may_have_strays(now) {
-                strays(&shared, suspect.as_ref()).await;
+            if shared.may_have_strays() && strays(&shared, suspect.as_ref()).await {
+                shared.no_strays(now);
             }
         }
         let mut more = false;
@@ -224,11 +224,13 @@ async fn set_aside(shared: &Shared, grant: &Grant, mut then: Then) {
     }
 }
 
-/// Runs that this node owns but does not have: a claim whose answer was lost took them. They go back. Called between claims.
-async fn strays(shared: &Shared, suspect: Option<&Grant>) {
+/// Runs that this node owns but does not have: a claim whose answer was lost took them. They go back. Called between claims. Returns
+/// whether none is left.
+async fn strays(shared: &Shared, suspect: Option<&Grant>) -> bool {
     let incarnation = shared.member().incarnation;
     let filter = RunFilter { states: vec![RunState::Running], ..RunFilter::default() };
-    let Ok(running) = shared.tiers.catalog.list(filter, usize::MAX).await else { return shared.look_for_strays() };
+    let Ok(running) = shared.tiers.catalog.list(filter, usize::MAX).await else { return false };
+    let mut clean = true;
     for run in running.iter().filter(|run| run.owner == Some(incarnation)) {
         let waits = suspect.is_some_and(|grant| grant.run == run.id);
         if waits || shared.run(run.id).is_some_and(|live| live.epoch == run.epoch) {
@@ -244,8 +246,9 @@ async fn strays(shared: &Shared, suspect: Option<&Grant>) {
         };
         match shared.tiers.journal.append(Batch { incarnation, synced: true, offers: vec![offer] }).await.as_deref() {
             Ok([Answer::Seen(seen)]) if seen.then => tracing::info!(run = %run.id, "a stray run went back"),
-            Ok(_) => {}
-            Err(_) => shared.look_for_strays(),
+            Ok([Answer::Seen(seen)]) if !seen.mine => {}
+            _ => clean = false,
         }
     }
+    clean
 }

@@ -9,6 +9,8 @@
 pub mod conformance;
 pub mod contract;
 pub mod memory;
+#[doc(hidden)]
+pub mod planted;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod tiers;

@@ -12,8 +12,9 @@ use crate::contract::{
     Restored, Result, RunId, RunRow, RunState, Sealed, Seen, StoredRow, StoredVerdict, Submitted, Then, VerdictAnswer, Wall,
     decide, limits,
 };
+use crate::planted;
 use async_trait::async_trait;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 #[async_trait]
 impl Journal for Memory {
@@ -60,9 +61,23 @@ impl Journal for Memory {
 /// What the fence of a run looks like before its first claim.
 const UNCLAIMED: RunRow = RunRow { owner: None, epoch: 0, state: RunState::Ready, tail: 0, mark: 0, cancel: false, wake: 0 };
 
+/// The fence of a run as an append reads it: as it is.
+fn misread<'a>(fence: &'a RunRow, offer: &Offer, incarnation: Incarnation) -> Cow<'a, RunRow> {
+    if planted!("tail_not_compared") && fence.tail >= offer.head {
+        return Cow::Owned(RunRow { tail: offer.head - 1, ..fence.clone() });
+    }
+    if planted!("epoch_not_compared") && fence.state == RunState::Running {
+        return Cow::Owned(RunRow { owner: Some(incarnation), epoch: offer.epoch, ..fence.clone() });
+    }
+    if planted!("cancel_not_read") {
+        return Cow::Owned(RunRow { cancel: false, ..fence.clone() });
+    }
+    Cow::Borrowed(fence)
+}
+
 impl State {
     fn submit(&mut self, new: NewRun, now: Wall) -> Submitted {
-        let of_key = new.key.as_deref().and_then(|key| self.of_key(key));
+        let of_key = new.key.as_deref().filter(|_| !planted!("key_not_compared")).and_then(|key| self.of_key(key));
         let known = of_key.or_else(|| self.run(new.id).map(|_| new.id));
         if let Some((id, run)) = known.and_then(|id| Some((id, self.run(id)?))) {
             // By name: a newer version of the task asks for the same run.
@@ -101,8 +116,11 @@ impl State {
         let mut chosen: Vec<_> = ready.chain(orphans).collect();
         chosen.sort_unstable();
         chosen.truncate(claim.limit);
+        if planted!("claim_unsynced") {
+            chosen.iter().for_each(|(_, id)| self.remember_run(*id));
+        }
         let grants: Vec<_> = chosen.into_iter().filter_map(|(_, id)| self.grant(id, claim.incarnation)).collect();
-        if !grants.is_empty() {
+        if !grants.is_empty() && !planted!("claim_unsynced") {
             self.sync();
         }
         grants
@@ -155,14 +173,15 @@ impl State {
             })
             .collect();
         // A synced batch writes each row it locked, whatever it decided. One that locked none writes and syncs nothing.
-        if batch.synced && locked {
+        if batch.synced && locked && !planted!("sync_writes_nothing") {
             self.sync();
         }
         answers
     }
 
     fn apply(&mut self, incarnation: Incarnation, synced: bool, offer: Offer) -> Seen {
-        let seen = decide(self.run(offer.run).map(|run| &run.hot.fence), &offer, incarnation);
+        let fence = self.run(offer.run).map(|run| misread(&run.hot.fence, &offer, incarnation));
+        let seen = decide(fence.as_deref(), &offer, incarnation);
         if seen.rows == 0 && !seen.then {
             return seen;
         }

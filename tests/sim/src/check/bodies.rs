@@ -52,3 +52,26 @@ pub(super) fn one_by_one(events: Events<'_>) -> Verdict {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use crate::plan::Kind;
+
+    #[test]
+    fn a_poll_after_the_stop_is_seen() {
+        let stopped = Event::Stopped { node: 1, run: run(), epoch: 1 };
+        assert!(stop(&at(vec![polled(1, 1, 1), stopped.clone(), polled(2, 2, 1)])).is_ok());
+        assert!(stop(&at(vec![stopped, polled(1, 1, 2)])).is_err());
+    }
+
+    #[test]
+    fn two_results_in_one_poll_or_out_of_order_are_seen() {
+        let shown = |second, results| {
+            at(vec![delivered(1, 1, Kind::Ordinary, 5), delivered(1, second, Kind::Ordinary, 6), succeeded(results, &[])])
+        };
+        assert!(one_by_one(&shown(2, &[(1, 1, 5), (2, 2, 6)])).is_ok());
+        assert!(one_by_one(&shown(1, &[(1, 1, 5), (2, 2, 6)])).is_err());
+        assert!(one_by_one(&shown(2, &[(1, 2, 6), (2, 1, 5)])).is_err());
+    }
+}

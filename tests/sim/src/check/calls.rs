@@ -87,3 +87,66 @@ pub(super) fn within_the_lease(events: Events<'_>) -> Verdict {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use crate::history::Arm;
+
+    #[test]
+    fn a_key_that_changes_without_a_reason_is_seen() {
+        let closed = Event::Closed { step: step(1), key: "a".into() };
+        let change = |reason| at([vec![called(Kind::Retry, 1, "a", 1)], reason, vec![called(Kind::Retry, 1, "b", 2)]].concat());
+        assert!(at_most_once(&change(vec![closed])).is_ok());
+        assert!(at_most_once(&change(vec![])).is_err());
+        let happened = Event::Resolved { run: run(), step: step(1), happened: true };
+        assert!(at_most_once(&change(vec![happened])).is_err());
+    }
+
+    #[test]
+    fn a_second_call_of_a_step_to_be_held_is_seen() {
+        let twice = |between| at([vec![called(Kind::Hold, 1, "a", 1)], between, vec![called(Kind::Hold, 2, "a", 3)]].concat());
+        assert!(at_most_once(&twice(vec![Event::Undone { step: step(1), key: "a".into() }])).is_ok());
+        assert!(at_most_once(&twice(vec![])).is_err());
+    }
+
+    #[test]
+    fn two_effects_of_one_step_are_seen() {
+        assert!(one_effect(&at(vec![executed("a", 1)])).is_ok());
+        assert!(one_effect(&at(vec![executed("a", 1), executed("a", 2)])).is_err());
+        assert!(one_effect(&at(vec![executed("a", 1), executed("b", 2)])).is_err(), "whatever its key");
+    }
+
+    #[test]
+    fn a_call_without_its_own_fresh_synced_intent_is_seen() {
+        let with = |arm| {
+            let mut call = called(Kind::Probe, 2, "a", 1);
+            if let Event::Called { arm: own, .. } = &mut call {
+                *own = arm;
+            }
+            at(vec![call])
+        };
+        assert!(intent_first(&with(Some(arm(1, 2, "a")))).is_ok());
+        assert!(intent_first(&with(None)).is_err());
+        assert!(intent_first(&with(Some(arm(1, 1, "a")))).is_err(), "of another epoch");
+        assert!(intent_first(&with(Some(arm(1, 2, "b")))).is_err(), "of another key");
+        assert!(intent_first(&with(Some(Arm { stale: true, ..arm(1, 2, "a") }))).is_err(), "older than W");
+        assert!(intent_first(&at(vec![called(Kind::Probe, 1, "a", 1), called(Kind::Probe, 1, "a", 1)])).is_err(), "used before");
+    }
+
+    #[test]
+    fn a_call_or_a_claim_outside_of_the_lease_is_seen() {
+        let with = |lease, epoch| {
+            let mut call = called(Kind::Hold, 2, "a", 1);
+            if let Event::Called { leased, owner, .. } = &mut call {
+                (*leased, *owner) = (lease, epoch);
+            }
+            at(vec![call])
+        };
+        assert!(within_the_lease(&with(true, 2)).is_ok());
+        assert!(within_the_lease(&with(false, 2)).is_err());
+        assert!(within_the_lease(&with(true, 3)).is_err(), "somebody else has the run");
+        let claim = Event::Claimed { run: run(), epoch: 1, node: 1, leased: false, done: vec![] };
+        assert!(within_the_lease(&at(vec![claim])).is_err());
+    }
+}

@@ -28,3 +28,24 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use lobster_core::RunState;
+
+    #[test]
+    fn what_has_no_name_in_the_rules_is_seen() {
+        let held = |reason: &str| at(vec![Event::Held { run: run(), reason: reason.into() }]);
+        assert!(ends(&held("wire#0 is in doubt: the call failed; resolve it")).is_ok());
+        assert!(ends(&held("forked recording: ..")).is_err());
+        assert!(ends(&at(vec![Event::Stuck { run: run(), state: RunState::Running, reason: String::new() }])).is_err());
+        assert!(ends(&at(vec![Event::Panicked { node: 1, message: String::new() }])).is_err());
+        assert!(ends(&at(vec![Event::Refused { run: run(), message: String::new() }])).is_err());
+        let ended =
+            |end| at(vec![Event::Final { run: run(), key: None, state: RunState::Failed, results: vec![], end: Some(end) }]);
+        assert!(ends(&ended(End::Failure { message: "its own".into(), refused: false })).is_ok());
+        assert!(ends(&ended(End::Failure { message: "AmbiguousStep".into(), refused: true })).is_err());
+        assert!(ends(&ended(End::Quarantined(String::new()))).is_err());
+    }
+}

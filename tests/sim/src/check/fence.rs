@@ -97,3 +97,45 @@ pub(super) fn one_end(events: Events<'_>) -> Verdict {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use lobster_core::RunState;
+
+    #[test]
+    fn epochs_that_do_not_grow_by_one_are_seen() {
+        assert!(epochs(&at(vec![claimed(1, &[]), claimed(2, &[])])).is_ok());
+        assert!(epochs(&at(vec![claimed(1, &[]), claimed(1, &[])])).is_err());
+        assert!(epochs(&at(vec![claimed(2, &[])])).is_err());
+    }
+
+    #[test]
+    fn rows_of_an_old_epoch_and_gaps_are_seen() {
+        let rows = |epoch, from| appended(epoch, from, vec![result(1)]);
+        assert!(epochs(&at(vec![claimed(1, &[]), rows(1, 1), rows(1, 2)])).is_ok());
+        assert!(epochs(&at(vec![claimed(1, &[]), claimed(2, &[]), rows(1, 1)])).is_err());
+        assert!(epochs(&at(vec![claimed(1, &[]), rows(1, 1), rows(1, 3)])).is_err(), "a gap");
+        assert!(epochs(&at(vec![claimed(1, &[]), rows(1, 1), rows(1, 1)])).is_err(), "twice");
+        assert!(epochs(&at(vec![claimed(1, &[]), rows(1, 1), Event::Crashed, rows(1, 1)])).is_ok(), "lost with the store");
+    }
+
+    #[test]
+    fn an_intent_after_a_cancel_is_seen() {
+        let asked = Event::CancelAsked { run: run() };
+        assert!(cancelled(&at(vec![appended(1, 1, vec![intent()]), asked.clone(), appended(1, 2, vec![result(1)])])).is_ok());
+        assert!(cancelled(&at(vec![asked.clone(), appended(1, 1, vec![intent()])])).is_err());
+        assert!(cancelled(&at(vec![asked, Event::Held { run: run(), reason: String::new() }])).is_err());
+    }
+
+    #[test]
+    fn a_second_end_is_seen() {
+        let ended = |state| Event::Ended { run: run(), state };
+        assert!(one_end(&at(vec![ended(RunState::Succeeded), told(1, 5), succeeded(&[(1, 1, 5)], &[(1, 5)])])).is_ok());
+        assert!(one_end(&at(vec![ended(RunState::Succeeded), ended(RunState::Cancelled)])).is_err());
+        assert!(one_end(&at(vec![ended(RunState::Succeeded), claimed(2, &[])])).is_err());
+        assert!(one_end(&at(vec![ended(RunState::Cancelled), succeeded(&[], &[])])).is_err(), "another than before");
+        assert!(one_end(&at(vec![told(1, 5), told(1, 6)])).is_err());
+        assert!(one_end(&at(vec![told(1, 5), succeeded(&[(1, 1, 6)], &[(1, 6)])])).is_err(), "another than was told");
+    }
+}

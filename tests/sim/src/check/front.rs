@@ -29,3 +29,20 @@ pub(super) fn submits(events: Events<'_>) -> Verdict {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use lobster_core::RunId;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_lost_or_doubled_submit_is_seen() {
+        let submitted = |run| Event::Submitted { key: "run-0".into(), run };
+        let other = RunId(Uuid::from_u128(8));
+        assert!(submits(&at(vec![submitted(run()), submitted(run()), succeeded(&[], &[])])).is_ok());
+        assert!(submits(&at(vec![submitted(run()), submitted(other), succeeded(&[], &[])])).is_err(), "two runs of one key");
+        assert!(submits(&at(vec![submitted(other), succeeded(&[], &[])])).is_err(), "another one at the end");
+        assert!(submits(&at(vec![submitted(run())])).is_err(), "it is gone");
+    }
+}

@@ -12,6 +12,8 @@ pub(crate) type Events<'a> = &'a [(Duration, Event)];
 /// What is wrong with it.
 pub(crate) type Verdict = Result<(), String>;
 
+#[cfg(test)]
+mod bad;
 mod bodies;
 mod calls;
 mod end;

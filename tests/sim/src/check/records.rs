@@ -127,3 +127,51 @@ fn value(sights: &[Sight], results: &[(u64, Step, u64, bool)], labels: Option<Ve
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::bad::*, *};
+    use crate::plan::{Act, Op, Plan};
+
+    fn plans() -> Plans {
+        let act = Act { label: 1, kind: Kind::Ordinary, keyed: false, fails: 0, fatal: false, panics: false, ms: 0 };
+        Plans::from([("run-0".into(), Plan { number: 0, ops: vec![Op::Step { act, strict: false }] })])
+    }
+
+    #[test]
+    fn results_that_vanish_or_change_are_seen() {
+        let durable = delivered(1, 1, Kind::Durable, 5);
+        assert!(stay(&at(vec![durable.clone(), succeeded(&[(1, 1, 5)], &[])])).is_ok());
+        assert!(stay(&at(vec![durable, succeeded(&[(1, 1, 6)], &[])])).is_err());
+        assert!(stay(&at(vec![delivered(1, 1, Kind::Ordinary, 5), succeeded(&[(1, 1, 6)], &[])])).is_ok(), "it was relaxed");
+        assert!(stay(&at(vec![claimed(1, &[step(1)]), succeeded(&[], &[])])).is_err(), "the claim had it");
+        assert!(stay(&at(vec![succeeded(&[(1, 1, 5), (2, 1, 6)], &[])])).is_err(), "two of one step");
+    }
+
+    #[test]
+    fn a_step_that_begins_again_behind_its_result_is_seen() {
+        assert!(not_again(&at(vec![claimed(1, &[]), began(1), claimed(2, &[]), began(2)])).is_ok());
+        assert!(not_again(&at(vec![claimed(2, &[step(1)]), began(2)])).is_err());
+        assert!(not_again(&at(vec![claimed(1, &[]), claimed(2, &[step(1)]), began(1)])).is_ok(), "a holder that was left behind");
+        assert!(not_again(&at(vec![claimed(1, &[]), began(1), appended(1, 1, vec![result(5)]), began(1)])).is_err());
+        assert!(not_again(&at(vec![claimed(2, &[step(1)]), called(Kind::Retry, 2, "a", 2)])).is_err());
+    }
+
+    #[test]
+    fn an_outcome_that_does_not_follow_from_its_results_is_seen() {
+        let judge = |events| outcome(&at(events), &plans());
+        assert!(judge(vec![succeeded(&[(1, 1, 5)], &[(1, 5)])]).is_ok());
+        assert!(judge(vec![succeeded(&[(1, 1, 5)], &[(1, 6)])]).is_err(), "not recorded");
+        assert!(judge(vec![succeeded(&[(1, 1, 5)], &[(2, 5)])]).is_err(), "not of the plan");
+        assert!(judge(vec![Event::Mixed { run: run(), asked: 1, got: 2 }]).is_err());
+    }
+
+    #[test]
+    fn a_receipt_that_the_world_did_not_give_is_seen() {
+        let judge = |event, end| outcome(&at([vec![called(Kind::Probe, 1, "a", 1)], event, vec![end]].concat()), &plans());
+        let end = || succeeded(&[(2, 1, 5)], &[(1, 5)]);
+        assert!(judge(vec![executed("a", 5)], end()).is_ok());
+        assert!(judge(vec![executed("a", 6)], end()).is_err(), "another one");
+        assert!(judge(vec![], end()).is_err(), "nothing happened");
+    }
+}
