@@ -58,11 +58,9 @@ fn documents() -> Vec<(String, String)> {
 
 /// Lines of code with their numbers: without comments, and without what is compiled for unit tests only.
 fn code(text: &str) -> Vec<(usize, &str)> {
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        if line == "#[cfg(test)]" {
-            break;
-        }
         let line = line.split("//").next().unwrap_or_default();
         if !line.trim().is_empty() {
             lines.push((at + 1, line));
@@ -124,7 +122,9 @@ fn every_kind_reason_and_code_is_explained() {
     ] {
         words.extend(variants(path, of));
     }
-    for (_, text) in ["call.rs", "irreversible.rs", "path/"].iter().flat_map(|file| rust_below(&format!("lobster-core/src/{file}"))) {
+    for (_, text) in
+        ["call.rs", "irreversible.rs", "path/"].iter().flat_map(|file| rust_below(&format!("lobster-core/src/{file}")))
+    {
         words.extend(literals(&text).into_iter().filter(|word| is_code_word(word)).map(str::to_owned));
     }
     for code in ["StepInsideStep", "DuplicateStepKey", "InDoubt"] {
@@ -202,7 +202,8 @@ fn licences_and_changelog_are_there() {
     assert!(read("LICENSE-APACHE").contains("Apache License"));
     let manifest = read("Cargo.toml");
     assert!(manifest.contains("license = \"MIT OR Apache-2.0\""));
-    let version = manifest.split("\nversion = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("the workspace has a version");
+    let version =
+        manifest.split("\nversion = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("the workspace has a version");
     assert!(read("CHANGELOG.md").contains(version), "CHANGELOG.md does not mention {version}");
 }
 
@@ -233,7 +234,9 @@ fn offences(folder: &str, forbidden: impl Fn(&str) -> bool) -> Vec<String> {
     assert!(!files.is_empty(), "{folder} is gone: is this test still looking in the right place?");
     let mut found = Vec::new();
     for (path, text) in files {
-        found.extend(code(&text).into_iter().filter(|(_, line)| forbidden(line)).map(|(at, line)| format!("{path}:{at}: {}", line.trim())));
+        found.extend(
+            code(&text).into_iter().filter(|(_, line)| forbidden(line)).map(|(at, line)| format!("{path}:{at}: {}", line.trim())),
+        );
     }
     found
 }
@@ -279,7 +282,9 @@ fn stations_of_the_path_do_not_import_each_other() {
 
 #[test]
 fn only_the_builder_names_a_product() {
-    let product = |line: &str| ["store::memory", "store::sqlite", "memory::", "sqlite::", "Sqlite", "sqlx"].iter().any(|word| line.contains(word));
+    let product = |line: &str| {
+        ["store::memory", "store::sqlite", "memory::", "sqlite::", "Sqlite", "sqlx"].iter().any(|word| line.contains(word))
+    };
     let found = offences("lobster-core/src/", product);
     let found: Vec<_> = found.into_iter().filter(|line| !line.starts_with("lobster-core/src/builder.rs")).collect();
     assert_none("products are named", &found);
@@ -328,7 +333,8 @@ fn no_machine_is_named() {
         }
         for (at, line) in text.lines().enumerate() {
             let starts = |folder: &String| {
-                line.match_indices(folder.as_str()).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}*)>".contains(c)))
+                line.match_indices(folder.as_str())
+                    .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}*)>".contains(c)))
             };
             if folders.iter().any(starts) || settings.iter().any(|setting| line.contains(setting)) {
                 found.push(format!("{path}:{}: {}", at + 1, line.trim()));
@@ -356,10 +362,31 @@ fn the_embedded_default_brings_no_tls_no_http_and_no_network_store() {
     let names: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains("sqlx-sqlite"), "the default has SQLite: {names:?}");
     let network = [
-        "rustls", "ring", "aws-lc", "openssl", "native-tls", "schannel", "security-framework", "hyper", "h2", "reqwest", "ureq",
-        "curl", "redis", "deadpool", "postgres", "tokio-postgres", "sqlx-postgres", "sqlx-mysql", "object_store",
+        "rustls",
+        "ring",
+        "aws-lc",
+        "openssl",
+        "native-tls",
+        "schannel",
+        "security-framework",
+        "hyper",
+        "h2",
+        "reqwest",
+        "ureq",
+        "curl",
+        "redis",
+        "deadpool",
+        "postgres",
+        "tokio-postgres",
+        "sqlx-postgres",
+        "sqlx-mysql",
+        "object_store",
     ];
-    let found: Vec<_> = names.iter().filter(|name| network.iter().any(|word| **name == *word || name.starts_with(&format!("{word}-")))).map(|name| (*name).to_owned()).collect();
+    let found: Vec<_> = names
+        .iter()
+        .filter(|name| network.iter().any(|word| **name == *word || name.starts_with(&format!("{word}-"))))
+        .map(|name| (*name).to_owned())
+        .collect();
     assert_none("the default features of lobster-core bring", &found);
 }
 
@@ -370,7 +397,8 @@ fn every_dependency_builds_with_the_stated_rust() {
     let metadata = cargo(&["metadata", "--format-version", "1", "--offline", "--filter-platform", host]);
     let metadata: Value = serde_json::from_str(&metadata).expect("cargo writes JSON");
     let packages = metadata["packages"].as_array().expect("there are packages");
-    let version = |text: &str| -> Vec<u64> { text.split('.').map(|part| part.parse().unwrap_or(0)).chain([0, 0]).take(3).collect() };
+    let version =
+        |text: &str| -> Vec<u64> { text.split('.').map(|part| part.parse().unwrap_or(0)).chain([0, 0]).take(3).collect() };
     let stated = packages.iter().find(|package| package["name"] == "lobster-core").and_then(|core| core["rust_version"].as_str());
     let stated = stated.expect("lobster-core states its Rust");
     let mut newer = Vec::new();
