@@ -254,8 +254,10 @@ fn the_contract_stands_alone() {
 
 #[test]
 fn tiers_see_the_contract_and_never_each_other() {
+    // Planted bugs are nothing in an ordinary build.
+    let allowed = |rest: &str| rest.starts_with("contract") || rest.starts_with("planted");
     for tier in ["memory", "sqlite"] {
-        let outside = |line: &str| of_crate(line).any(|rest| !rest.starts_with("contract")) || line.contains("super::super");
+        let outside = |line: &str| of_crate(line).any(|rest| !allowed(rest)) || line.contains("super::super");
         assert_none("a tier imports", &offences(&format!("lobster-store/src/{tier}/"), outside));
     }
 }
