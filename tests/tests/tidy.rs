@@ -58,11 +58,9 @@ fn documents() -> Vec<(String, String)> {
 
 /// Lines of code with their numbers: without comments, and without what is compiled for unit tests only.
 fn code(text: &str) -> Vec<(usize, &str)> {
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        if line == "#[cfg(test)]" {
-            break;
-        }
         let line = line.split("//").next().unwrap_or_default();
         if !line.trim().is_empty() {
             lines.push((at + 1, line));
@@ -256,8 +254,10 @@ fn the_contract_stands_alone() {
 
 #[test]
 fn tiers_see_the_contract_and_never_each_other() {
+    // Planted bugs are nothing in an ordinary build.
+    let allowed = |rest: &str| rest.starts_with("contract") || rest.starts_with("planted");
     for tier in ["memory", "sqlite"] {
-        let outside = |line: &str| of_crate(line).any(|rest| !rest.starts_with("contract")) || line.contains("super::super");
+        let outside = |line: &str| of_crate(line).any(|rest| !allowed(rest)) || line.contains("super::super");
         assert_none("a tier imports", &offences(&format!("lobster-store/src/{tier}/"), outside));
     }
 }

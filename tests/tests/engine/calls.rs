@@ -1,4 +1,4 @@
-//! How calls are told apart, and what is refused (sections 6, 8 and 11 of the protocol).
+//! How calls are told apart, and what is refused (`docs/errors.md`, codes of the engine).
 
 use lobster_core::{Ctx, Result, StepCtx, StepFailedKind, step, task};
 use lobster_tests::{happen, happened, on_both, until};
