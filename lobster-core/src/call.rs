@@ -90,7 +90,8 @@ pub(crate) struct Doubt {
     /// Seq of the last intent.
     pub seq: u64,
     pub intent: Intent,
-    pub window: Option<Window>,
+    /// Its windows, by boot.
+    pub windows: Vec<Window>,
     /// The process died in it: nobody saw how it ended.
     pub died: bool,
     pub verdict: Option<Fate>,
@@ -259,7 +260,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
     start.doubt = known.in_doubt().map(|(seq, intent)| Doubt {
         seq: *seq,
         intent: intent.clone(),
-        window: known.window.clone(),
+        windows: known.windows.clone(),
         died: known.died(),
         verdict: known.verdict.clone(),
         probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
@@ -407,6 +408,11 @@ impl Inner {
                     (None, Some((_, came))) if may_start => {
                         self.ready.push_back(id);
                         CallState::Attaching(came.clone())
+                    }
+                    // It was dropped before its intent was made, and its run left memory: there is nothing to attach to yet.
+                    (None, None) if may_start => {
+                        begin = Some(Begin::Run(start_of(known)));
+                        CallState::Running
                     }
                     _ => CallState::Unstarted,
                 }

@@ -342,8 +342,10 @@ async fn see_out(live: &Arc<Live>, end: End) {
         }
     };
     // A body that ended before what is recorded, or beside it, was not the body that recorded it.
-    let outcome = match outcome {
-        Some(result) => match live.lock().misfit() {
+    // Decided before the arms: they lock the run again.
+    let misfit = outcome.as_ref().map(|_| live.lock().misfit());
+    let outcome = match outcome.zip(misfit) {
+        Some((result, misfit)) => match misfit {
             Misfit::None => Some(result),
             Misfit::Refused(failed) => Some(result.and_then(|_| Err(failed.record().clone()))),
             Misfit::Held(reason) => {

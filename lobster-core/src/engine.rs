@@ -16,7 +16,7 @@ use crate::{
 };
 use lobster_store::{
     Tiers,
-    contract::{Epoch, Incarnation, RunId},
+    contract::{Boot, Epoch, Incarnation, RunId},
 };
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -71,7 +71,8 @@ pub(crate) struct Shared {
     /// The worker may still take runs into memory: a claim of it may be under way.
     working: AtomicBool,
     gone: AtomicBool,
-    strays: AtomicBool,
+    /// Until then, on the boot clock in nanoseconds, strays are looked for.
+    strays: AtomicU64,
     /// Rings when a run of this node may be wanted.
     pub attention: Notify,
     /// Rings when a run has left, and when the engine stops.
@@ -96,7 +97,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             working: AtomicBool::new(true),
             gone: AtomicBool::new(false),
-            strays: AtomicBool::new(false),
+            strays: AtomicU64::new(0),
             attention: Notify::new(),
             left: Notify::new(),
         })
@@ -162,12 +163,14 @@ impl Shared {
     pub fn gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
-    /// A claim's answer was lost: it may have taken runs that nobody executes.
+    /// A claim's answer was lost: it may have taken runs that nobody executes, or may take them yet, where a commit can be held and
+    /// decided later.
     pub fn look_for_strays(&self) {
-        self.strays.store(true, Ordering::SeqCst);
+        let until = self.host.boot() + self.settings.lease.ttl.saturating_mul(2);
+        self.strays.fetch_max(until.nanos(), Ordering::SeqCst);
     }
-    pub fn take_strays(&self) -> bool {
-        self.strays.swap(false, Ordering::SeqCst)
+    pub fn may_have_strays(&self, now: Boot) -> bool {
+        now.nanos() < self.strays.load(Ordering::SeqCst)
     }
     /// This incarnation was revoked: its runs are somebody else's. It goes on as another.
     pub fn replace(&self, member: Member) {

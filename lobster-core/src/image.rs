@@ -27,8 +27,8 @@ pub(crate) struct Known {
     pub intent: Option<(Seq, Intent)>,
     /// The last failed attempt, and the seq of it.
     pub attempt: Option<(Seq, Attempt)>,
-    /// The window that a successor fixed for the last intent.
-    pub window: Option<Window>,
+    /// The windows that successors fixed for the last intent, one a boot.
+    pub windows: Vec<Window>,
     /// The body dropped its call.
     pub detached: bool,
     /// The body asked for it again, by key, and was shown its result.
@@ -139,12 +139,12 @@ impl Image {
                     return Err("an intent after the result".into());
                 }
                 known.intent = Some((seq, intent));
-                known.window = None;
+                known.windows.clear();
             }
             Fact::Window(window) => {
                 let known = self.known.entry(named(window.step.clone())?).or_default();
                 if known.intent.as_ref().is_some_and(|(seq, _)| *seq == window.intent) {
-                    known.window = Some(window);
+                    known.windows.push(window);
                 }
             }
             Fact::Detached(step) => self.known.entry(Arc::new(step)).or_default().detached = true,

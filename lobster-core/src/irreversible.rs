@@ -223,7 +223,7 @@ impl Conductor {
         shared.point("P15");
         self.attempts += 1;
         let number = self.attempts;
-        let doubt = |died| Doubt { seq, intent: intent.clone(), window: None, died, verdict: None, probes: 0 };
+        let doubt = |died| Doubt { seq, intent: intent.clone(), windows: Vec::new(), died, verdict: None, probes: 0 };
         let (failure, in_doubt, fatal, not_before) = match ended {
             Ended::Returned(Ok(payload)) => return Ok(Phase::Done(self.record(&doubt(false), Came::Value(payload)).await)),
             Ended::Returned(Err(Trouble::Error(error))) => {
@@ -541,14 +541,15 @@ impl Conductor {
         if doubt.intent.boot_id == *boot_id {
             return Boot::from_nanos(doubt.intent.sent_ns) + w + d;
         }
-        if let Some(window) = doubt.window.as_ref().filter(|window| window.boot_id == *boot_id) {
+        // Each boot has its own, and finds it again however many others read the intent meanwhile.
+        if let Some(window) = doubt.windows.iter().find(|window| window.boot_id == *boot_id) {
             return Boot::from_nanos(window.end_ns);
         }
         // Another boot's clock says nothing here: the window begins with its first reader, who records it.
         let end = shared.host.boot() + w + d;
         let window =
             Window { step: Some((*self.step).clone()), intent: doubt.seq, boot_id: boot_id.clone(), end_ns: end.nanos() };
-        doubt.window = Some(window.clone());
+        doubt.windows.push(window.clone());
         commit(&self.live, &mut self.live.lock(), Fact::Window(window), true);
         end
     }

@@ -54,12 +54,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut polled = Boot::default();
     while !shared.stopping() {
         let now = shared.host.boot();
-        if suspect.is_none() && now.since(polled) >= shared.settings.run.poll {
+        if now.since(polled) >= shared.settings.run.poll {
             polled = now;
-            suspect = claim(&shared, 1, true).await.pop();
-        }
-        if shared.take_strays() {
-            strays(&shared).await;
+            if suspect.is_none() {
+                suspect = claim(&shared, 1, true).await.pop();
+            }
+            if shared.may_have_strays(now) {
+                strays(&shared, suspect.as_ref()).await;
+            }
         }
         let mut more = false;
         match &suspect {
@@ -223,12 +225,13 @@ async fn set_aside(shared: &Shared, grant: &Grant, mut then: Then) {
 }
 
 /// Runs that this node owns but does not have: a claim whose answer was lost took them. They go back. Called between claims.
-async fn strays(shared: &Shared) {
+async fn strays(shared: &Shared, suspect: Option<&Grant>) {
     let incarnation = shared.member().incarnation;
     let filter = RunFilter { states: vec![RunState::Running], ..RunFilter::default() };
     let Ok(running) = shared.tiers.catalog.list(filter, usize::MAX).await else { return shared.look_for_strays() };
     for run in running.iter().filter(|run| run.owner == Some(incarnation)) {
-        if shared.run(run.id).is_some_and(|live| live.epoch == run.epoch) {
+        let waits = suspect.is_some_and(|grant| grant.run == run.id);
+        if waits || shared.run(run.id).is_some_and(|live| live.epoch == run.epoch) {
             continue;
         }
         let offer = Offer {

@@ -147,10 +147,9 @@ async fn look(node: &Arc<Node>, client: &Client, view: &RunView, rng: &mut Rng, 
             _ => continue,
         };
         let happened = matches!(fate, Fate::Happened(_));
+        // Whether or not the answer arrives, it may count.
+        world.log(Event::Resolved { run, step: step.id, happened });
         let said = if now { client.resolve_now(run, step.id, fate).await } else { client.resolve(run, step.id, fate).await };
         world.note(format_args!("person on {run} {}: {fate:?}: {said:?}", step.name));
-        if said.is_ok() {
-            world.log(Event::Resolved { run, step: step.id, happened });
-        }
     }
 }

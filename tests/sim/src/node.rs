@@ -123,10 +123,7 @@ impl Node {
     }
     pub fn leased(&self, sent: Option<Boot>) {
         let mut inner = self.lock();
-        inner.leased = match sent {
-            Some(sent) => Some(inner.leased.map_or(sent, |before| before.max(sent))),
-            None => None,
-        };
+        inner.leased = sent.map(|sent| inner.leased.map_or(sent, |before| before.max(sent)));
     }
     /// Is the self-fence ahead?
     pub fn lease_good(&self) -> bool {
@@ -224,6 +221,11 @@ impl Future for Task {
             }
         }
         self.node.polls.fetch_add(1, Ordering::SeqCst);
+        if self.node.world.spins() {
+            let message = "it spins: time does not go on".to_owned();
+            self.node.world.log(Event::Panicked { node: self.node.serial, message });
+            return Poll::Ready(());
+        }
         let mut slot = self.cell.lock().expect("a task is polled by one thread, and user panics are caught by the engine");
         let Some(future) = slot.as_mut() else { return Poll::Ready(()) };
         let before = CURRENT.replace(Some(self.node.clone()));

@@ -34,6 +34,9 @@ pub(crate) async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// More polls than any healthy simulation makes without time going on.
+const POLLS_AT_ONE_MOMENT: u64 = 30_000;
+
 /// The moment at which every simulation begins: 2026-01-01T00:00:00Z.
 const EPOCH_MS: i64 = 1_767_225_600_000;
 
@@ -101,6 +104,8 @@ pub(crate) struct World {
     pub crashes: AtomicU64,
     triggers: Mutex<Vec<Trigger>>,
     tokens: AtomicU64,
+    /// Polls since time last went on.
+    spun: Mutex<(Duration, u64)>,
     bodies: AtomicU64,
     pub nodes: Mutex<Vec<Arc<Node>>>,
     /// Last epoch under which a process was given a run: that of a body at its first poll.
@@ -127,6 +132,7 @@ impl World {
             crashes: AtomicU64::new(0),
             triggers,
             tokens: AtomicU64::new(0),
+            spun: Mutex::default(),
             bodies: AtomicU64::new(0),
             nodes: Mutex::default(),
             granted: Mutex::default(),
@@ -140,6 +146,17 @@ impl World {
     }
     pub fn wall(&self) -> Wall {
         self.clock.wall()
+    }
+
+    /// Counts a poll; says whether so many were made at one moment that time will never go on.
+    pub fn spins(&self) -> bool {
+        let now = self.now();
+        let mut spun = self.spun.lock().expect("nothing panics under this lock");
+        if spun.0 != now {
+            *spun = (now, 0);
+        }
+        spun.1 += 1;
+        spun.1 > POLLS_AT_ONE_MOMENT
     }
 
     // ---- history ----------------------------------------------------------------------------------------------------

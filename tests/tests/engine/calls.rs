@@ -223,8 +223,8 @@ on_both! {
         #[task]
         async fn joins(ctx: Ctx, _nothing: ()) -> Result<Vec<u64>> {
             let (a, b, c) = tokio::join!(
-                async { Ok::<_, lobster_core::StepFailed>(late(&ctx, late(&ctx, 1).await? + 1).await?) },
-                async { Ok::<_, lobster_core::StepFailed>(late(&ctx, late(&ctx, 3).await? + 1).await?) },
+                async { late(&ctx, late(&ctx, 1).await? + 1).await },
+                async { late(&ctx, late(&ctx, 3).await? + 1).await },
                 late(&ctx, 9),
             );
             Ok(vec![a?, b?, c?])

@@ -14,7 +14,7 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
             }
             Event::Panicked { node, message } => return Err(format!("{at:?}: a task of node {node} panicked: {message}")),
             Event::Refused { run, message } => return Err(format!("{at:?}: a call of run {run} was refused: {message}")),
-            Event::Held { run, reason } if !reason.contains("is in doubt") => {
+            Event::Held { run, reason } if !reason.contains("is in doubt") || reason.contains("not the code") => {
                 return Err(format!("{at:?}: run {run} was held: {reason}"));
             }
             Event::Final { run, end: Some(End::Quarantined(why)), .. } => {

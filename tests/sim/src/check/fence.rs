@@ -47,10 +47,10 @@ pub(super) fn cancelled(events: Events<'_>) -> Verdict {
     for (at, event) in events {
         match event {
             Event::CancelAsked { run } => _ = asked.insert(*run),
-            Event::Appended { run, facts, .. } if asked.contains(run) => {
-                if facts.iter().any(|fact| matches!(fact, Noted::Intent { .. })) {
-                    return Err(format!("{at:?}: an intent of run {run} applied after its cancel"));
-                }
+            Event::Appended { run, facts, .. }
+                if asked.contains(run) && facts.iter().any(|fact| matches!(fact, Noted::Intent { .. })) =>
+            {
+                return Err(format!("{at:?}: an intent of run {run} applied after its cancel"));
             }
             Event::Held { run, reason } if asked.contains(run) => {
                 return Err(format!("{at:?}: run {run} was held after its cancel: {reason}"));

@@ -37,12 +37,10 @@ pub(super) fn stay(events: Events<'_>) -> Verdict {
     }
     for (at, event) in events {
         match event {
-            Event::Delivered { run, kind: Kind::Durable, token, label, .. } => {
-                if !finals.get(run).is_some_and(|results| results.contains_key(token)) {
-                    return Err(format!(
-                        "{at:?}: run {run} saw durable result {token} of {label}, which is not there at the end"
-                    ));
-                }
+            Event::Delivered { run, kind: Kind::Durable, token, label, .. }
+                if !finals.get(run).is_some_and(|results| results.contains_key(token)) =>
+            {
+                return Err(format!("{at:?}: run {run} saw durable result {token} of {label}, which is not there at the end"));
             }
             Event::Claimed { run, done, epoch, .. } => {
                 let gone = done.iter().find(|step| !steps.contains_key(step));
