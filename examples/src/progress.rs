@@ -1,5 +1,5 @@
-//! What a person sees while the job runs: a bar on a terminal, a plain line now and then elsewhere; always on standard
-//! error, so that standard output has the figures and nothing else.
+//! What a person sees while the job runs: a bar on a terminal, a plain line now and then elsewhere.
+//! All of it goes to standard error, so that standard output has the figures and nothing else.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -194,10 +194,10 @@ impl Client {
         Handle { client: self.clone(), id, task: PhantomData }
     }
 
-    /// The run of a key.
+    /// The run of a key; `None` if there is none, or not any more.
     ///
     /// # Errors
-    /// `Unavailable`: the store did not answer.
+    /// `Invalid`: what no key can be. `Unavailable`: the store did not answer.
     pub async fn find(&self, key: impl Into<Key>) -> Result<Option<RunId>, Error> {
         let key = key.into();
         name::check("the key", key.as_str())?;
@@ -268,11 +268,13 @@ impl Client {
     /// States what became of an irreversible call in doubt, for a run that is held: `Happened(value)`, with the value that the step
     /// returns, or `Closed`. The run goes on by itself. `Closed` counts only after the end of the call's window.
     ///
-    /// `step` is the step's public id, from [`show`](Client::show) or [`StepCtx::step_id`](crate::StepCtx::step_id).
+    /// `step` is the step's public id, from [`show`](Client::show) or [`StepCtx::step_id`](crate::StepCtx::step_id). The value is
+    /// recorded as it is given: one whose JSON does not fit the step's type holds the run for good.
     ///
     /// # Errors
-    /// `Invalid`: `NotSeen` and `Unknown` resolve nothing. `Held`: the step is not in doubt, or the run is being executed, or has
-    /// ended. `Conflict`: somebody stated another verdict. `TooLarge`, `NotFound`, `Unavailable`.
+    /// `Invalid`: `NotSeen` and `Unknown` resolve nothing, or the value cannot be encoded. `Held`: the step is not in doubt, or the
+    /// run is being executed, or has ended. `Conflict`: there is a verdict on this call already. `Corrupt`: the recording is
+    /// damaged. `TooLarge`, `NotFound`, `Unavailable`.
     pub async fn resolve<V: Serialize>(&self, id: RunId, step: Uuid, fate: Fate<V>) -> Result<(), Error> {
         self.verdict(id, step, fate, false).await
     }

@@ -123,7 +123,7 @@ impl StepCtx {
         name::step_id(self.run_id(), &self.step)
     }
     /// The key to hand to the outside world: 32 hexadecimal digits, the same for every attempt, node and resume of this call. It
-    /// changes only when the call is asked for again after a definite failure, or after the remote closed the key.
+    /// changes only after the remote, or a person, closed the key. Another call of the same step has another key.
     pub fn idempotency_key(&self) -> &str {
         self.key.get_or_init(|| name::idempotency_key(self.run_id(), &self.step, self.generation))
     }

@@ -35,7 +35,8 @@ pub enum ErrorKind {
     NotFound,
     /// The store cannot be reached, or whether it did the work is not known. Try the same call again: it is idempotent.
     Unavailable,
-    /// The run moved to another owner meanwhile. Look again.
+    /// The run moved to another owner meanwhile. Look again. (No call of this version returns it: a holder that loses its run is
+    /// stopped, and its caller waits for the next.)
     Fenced,
     /// The run is held or its step is not in doubt (any more): look at `show` first.
     Held,
@@ -284,14 +285,30 @@ pub enum RunFailed {
 /// ```
 pub trait StepErrorExt<T>: Sized {
     /// No further attempt. For an irreversible step it says as well: the call definitely failed, nothing is in doubt.
+    ///
+    /// # Errors
+    /// The error it is called on, marked.
     fn fatal(self) -> Result<T, Marked>;
     /// The next attempt, if there is one, comes no earlier than `after`.
+    ///
+    /// # Errors
+    /// The error it is called on, marked.
     fn retry_after(self, after: Duration) -> Result<T, Marked>;
-    /// For an irreversible step: the call certainly had no effect, so it may be made again with the same key.
+    /// For an irreversible step: the call certainly had no effect, so it may be made again with the same key. For other steps it
+    /// says nothing.
+    ///
+    /// # Errors
+    /// The error it is called on, marked.
     fn did_not_happen(self) -> Result<T, Marked>;
     /// A code for programs, found in [`StepFailed::code`].
+    ///
+    /// # Errors
+    /// The error it is called on, marked.
     fn code(self, code: impl Into<String>) -> Result<T, Marked>;
-    /// Data for programs, found by [`StepFailed::data`]. Data that cannot be encoded is left out.
+    /// Data for programs, found by [`StepFailed::data`]. Data that cannot be encoded, or is over 8 MiB, is left out.
+    ///
+    /// # Errors
+    /// The error it is called on, marked.
     fn data<D: Serialize>(self, data: &D) -> Result<T, Marked>;
 }
 

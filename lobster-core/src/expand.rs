@@ -29,6 +29,9 @@ pub trait StepOutput {
     /// The error. What it must be is asked where it is used: a bound here would have to hold for every lifetime.
     type Error;
     /// Value or error.
+    ///
+    /// # Errors
+    /// What the body returned as one.
     fn split(self) -> Result<Self::Value, Self::Error>;
 }
 
@@ -54,6 +57,9 @@ pub trait TaskOutput {
     /// The error. What it must be is asked where it is used: a bound here would have to hold for every lifetime.
     type Error;
     /// Value or error.
+    ///
+    /// # Errors
+    /// What the body returned as one.
     fn split(self) -> Result<Self::Value, Self::Error>;
 }
 
@@ -79,6 +85,9 @@ pub trait FateOutput {
     /// The error.
     type Error;
     /// Fate or error.
+    ///
+    /// # Errors
+    /// What the probe returned as one.
     fn split(self) -> Result<Fate<Self::Value>, Self::Error>;
 }
 

@@ -91,3 +91,14 @@ mod step_future;
 pub fn crash_point(name: &str) {
     crash::point(name);
 }
+
+/// Compiles and runs the examples of the documents that are not part of this crate's own documentation.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guides/first-run.md")]
+    struct FirstRun;
+    #[doc = include_str!("../../docs/guides/idempotency.md")]
+    struct Idempotency;
+}

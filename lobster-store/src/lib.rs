@@ -2,8 +2,35 @@
 //!
 //! Invariant: `contract` imports nothing else of this crate, and tiers import only `contract`.
 //!
-//! Users of lobster never need this crate directly; `lobster-core` re-exports what they need. A third party
-//! writes a tier against [`contract`] and proves it with the `conformance` suite (feature `conformance`).
+//! Users of lobster never need this crate directly; `lobster-core` re-exports it as `lobster_core::store`.
+//!
+//! # Writing a tier
+//!
+//! A tier is one value, or several, that keep the four promises of the [`contract`]: [`Journal`](contract::Journal) (runs and their
+//! deltas), [`Members`](contract::Members) (nodes and their beats), [`Catalog`](contract::Catalog) (reads) and
+//! [`Wake`](contract::Wake) (hints). [`memory`] is the reference: short, complete, and linearizable. In this order:
+//!
+//! 1. Implement the traits. The rule of [`append`](contract::Journal::append) is [`decide`](contract::decide), on the *locked* row
+//!    of the run; a tier that decides in SQL says the same there. Whatever is acknowledged is synced, except a relaxed append, and a
+//!    synced append makes everything durable that was appended to its runs before. An outcome that is not known is
+//!    [`Failed::Unknown`](contract::Failed::Unknown), never a failure. Records are bytes: a tier stores them and their checksums, and
+//!    checks nothing.
+//! 2. Implement `conformance::Harness` (feature `conformance`) and call `conformance!` once, in a file under `tests/`: each
+//!    sentence of the contract becomes a test. What a tier cannot do in a test (moving its clock, crashing it) it says, and the case
+//!    is skipped aloud.
+//! 3. Put it together with [`Tiers::of`] and hand it to `lobster_core::Builder::tiers`.
+//!
+//! ```
+//! use lobster_store::{Tiers, contract::{Catalog, Clock, Journal, Members, Wake}};
+//! use std::sync::Arc;
+//!
+//! fn tiers<S: Journal + Members + Catalog + Wake>(my_store: Arc<S>) -> Tiers {
+//!     Tiers::of(my_store, "my store")
+//! }
+//! # fn with(clock: Arc<dyn Clock>) -> Tiers { tiers(lobster_store::memory::Memory::new(clock)) }
+//! ```
+//!
+//! The records themselves are published in `proto/records.proto`.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
+pub mod flaky;
 pub mod world;
 
 use lobster_core::{Builder, Lobster, Settings};
@@ -94,4 +95,15 @@ macro_rules! on_both {
             }
         }
     )*};
+}
+
+/// The stores of a place, to be opened by several engines.
+pub async fn tiers(place: &Place) -> lobster_store::Tiers {
+    use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
+    use std::{path::Path, sync::Arc};
+    let clock = Arc::new(lobster_core::OsHost::current().expect("tests run inside a runtime"));
+    match place.url().strip_prefix("sqlite://") {
+        Some(path) => Tiers::of(Sqlite::open(Path::new(path), clock).await.expect("the file can be opened"), "sqlite"),
+        None => Tiers::of(Memory::new(clock), "memory"),
+    }
 }

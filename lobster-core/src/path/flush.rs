@@ -90,7 +90,7 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
     }
 }
 
-/// The rules of the protocol, section 2, on one answer.
+/// The rules of the fence (`ARCHITECTURE.md`), on one answer.
 fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<Interrupt> {
     if !seen.mine {
         return Some(Interrupt::Fenced);

@@ -84,6 +84,11 @@ pub struct Stored {
 }
 
 /// Reads. Lists may be ahead of what is synced; outcomes never are.
+///
+/// # Errors
+/// Of each call: [`Unavailable`](super::Failed::Unavailable), try again; [`Corrupt`](super::Failed::Corrupt), a run whose parts do not
+/// belong together; [`Refused`](super::Failed::Refused) and [`Internal`](super::Failed::Internal). That there is no such run is an
+/// answer.
 #[async_trait]
 pub trait Catalog: Send + Sync + 'static {
     /// The run of a key.

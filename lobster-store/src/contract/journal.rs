@@ -421,6 +421,11 @@ pub struct Attention {
 ///
 /// Every call either applies whole or not at all. A call whose future is dropped may still apply: callers keep store
 /// calls on tasks that always finish. Except for a relaxed [`append`](Journal::append), whatever is acknowledged is synced.
+///
+/// # Errors
+/// Of each call: [`Unavailable`](super::Failed::Unavailable), it did not apply; [`Unknown`](super::Failed::Unknown), whether it
+/// applied is not known, and the same call again finds out; [`Refused`](super::Failed::Refused), it never will apply;
+/// [`Internal`](super::Failed::Internal), a bug. Losing the fence is an answer and no error.
 #[async_trait]
 pub trait Journal: Send + Sync + 'static {
     /// Inserts runs, one answer each in order. Two runs of one key within the call: the second finds the first.

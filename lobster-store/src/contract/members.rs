@@ -114,6 +114,10 @@ pub enum Revoked {
 }
 
 /// The members of one installation.
+///
+/// # Errors
+/// Of each call, as of those of the [`Journal`](super::Journal). A renewal that fails is none: the lease goes on as long as the last
+/// one permits.
 #[async_trait]
 pub trait Members: Send + Sync + 'static {
     /// Takes a slot or the fixed name and writes an active row, synced.

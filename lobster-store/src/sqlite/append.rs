@@ -1,15 +1,15 @@
-//! The committer's statement: two calls of the driver per batch, whatever its size, and one for a batch of one offer.
+//! The committer's statement: one call of the driver per batch, and two more for offers that do not apply whole.
 //!
-//! Invariant: SQL changes only what [`decide`] says about the row as it was read inside the same transaction.
+//! Invariant: SQL changes only what [`decide`] says about the row as it is inside the same transaction.
 
 use super::{
     Sqlite,
     changes::Changes,
-    sql::{self, Args, ROWS_MAX, bucket, get, get_id, get_state, get_u32, get_u64, marks, rows_of},
+    sql::{self, Args, ROWS_MAX, bucket, get, get_id, get_state, get_u32, get_u64, marks},
     whole,
     writer::Txn,
 };
-use crate::contract::{Answer, Batch, Incarnation, Offer, Result, RunId, RunRow, Sealed, Seen, Then, decide};
+use crate::contract::{Answer, Batch, Failed, Incarnation, Offer, Result, RunId, RunRow, Sealed, Seen, Then, decide};
 use sqlx::sqlite::SqliteRow;
 use std::collections::HashMap;
 
@@ -39,28 +39,26 @@ impl Sqlite {
         // An outcome may be read as soon as it is visible, and is handed out only when it is synced.
         let finishes = |offer: &Offer| matches!(offer.then, Some(Then::Finish { .. }));
         let synced = batch.synced || batch.offers.iter().any(finishes);
-        let seen = match self.append_one(&batch, synced).await? {
-            Some(seen) => vec![seen],
-            None => self.writer.write(synced, move |txn| Box::pin(append(txn, batch))).await?,
-        };
-        if seen.iter().any(|seen| seen.then) {
+        let (mut applied, batch) = self.writer.write(synced, move |txn| Box::pin(whole::append(txn, batch))).await?;
+        let runs: Vec<RunId> = batch.offers.iter().map(|offer| offer.run).collect();
+        let rest: Vec<Offer> = batch.offers.into_iter().filter(|offer| !applied.contains_key(&offer.run)).collect();
+        if !rest.is_empty() {
+            let asked: Vec<RunId> = rest.iter().map(|offer| offer.run).collect();
+            let rest = Batch { offers: rest, ..batch };
+            let seen = self.writer.write(synced, move |txn| Box::pin(append(txn, rest))).await;
+            let seen = seen.map_err(|failed| match failed {
+                // The others were applied: nobody may take this for a batch that was not.
+                Failed::Unavailable(why) if !applied.is_empty() => Failed::Unknown(why),
+                failed => failed,
+            })?;
+            applied.extend(asked.into_iter().zip(seen));
+        }
+        if applied.values().any(|seen| seen.then) {
             self.stir();
         }
-        Ok(seen.into_iter().map(Answer::Seen).collect())
-    }
-
-    /// Offers a single run as a whole or not at all. `None`: there are several, or not all of it applied and yet something has to
-    /// be written.
-    async fn append_one(&self, batch: &Batch, synced: bool) -> Result<Option<Seen>> {
-        let [offer] = batch.offers.as_slice() else { return Ok(None) };
-        let (me, offer) = (batch.incarnation, offer.clone());
-        let (text, args) = whole::text(me, &offer);
-        let rows = self.writer.write(synced, move |txn| Box::pin(async move { txn.commit(&text, args).await })).await?;
-        let fence = rows_of(&rows, 0).first().map(fence).transpose()?.map(|(_, fence)| fence);
-        let seen = decide(fence.as_ref(), &offer, me);
-        let Some(row) = &fence else { return Ok(Some(seen)) };
-        let done = whole::fits(me, &offer, row) || (seen.rows == 0 && !seen.then && !batch.synced);
-        Ok(done.then_some(seen))
+        let answer =
+            |run| applied.remove(&run).map(Answer::Seen).ok_or_else(|| Failed::Internal("an offer without an answer".into()));
+        runs.into_iter().map(answer).collect()
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Changes {
     synced: bool,
     rows: Vec<NewRow>,
     tails: Vec<NewTail>,
-    ends: Vec<(NewTail, End)>,
+    ends: Vec<(NewTail, Then)>,
     outcomes: Vec<(RunId, Sealed)>,
 }
 
@@ -31,26 +31,41 @@ struct NewTail {
 }
 
 /// What `then` changes.
-pub(super) struct End {
-    pub(super) state: RunState,
-    pub(super) due: Option<i64>,
-    pub(super) reason: String,
-    pub(super) ended: Option<i64>,
-    pub(super) attempt_back: bool,
+pub(super) struct End<'o> {
+    state: RunState,
+    due: Option<i64>,
+    reason: &'o str,
+    ended: Option<i64>,
+    attempt_back: bool,
 }
 
-impl End {
-    /// With the outcome, if it has one.
-    pub(super) fn of(then: Then) -> (Self, Option<Sealed>) {
-        let plain = |state| Self { state, due: None, reason: String::new(), ended: None, attempt_back: false };
+impl<'o> End<'o> {
+    pub(super) fn of(then: &'o Then) -> Self {
+        let plain = Self { state: Self::state(then), due: None, reason: "", ended: None, attempt_back: false };
         match then {
-            Then::Evict { due, reason, wake: _ } => {
-                (Self { due: Some(due.0), reason, attempt_back: true, ..plain(RunState::Ready) }, None)
-            }
-            Then::Release => (Self { attempt_back: true, ..plain(RunState::Ready) }, None),
-            Then::Hold { reason, wake: _ } => (Self { reason, ..plain(RunState::Held) }, None),
-            Then::Finish { state, outcome, at } => (Self { ended: Some(at.0), ..plain(state) }, Some(outcome)),
+            Then::Evict { due, reason, wake: _ } => Self { due: Some(due.0), reason, attempt_back: true, ..plain },
+            Then::Release => Self { attempt_back: true, ..plain },
+            Then::Hold { reason, wake: _ } => Self { reason, ..plain },
+            Then::Finish { state: _, outcome: _, at } => Self { ended: Some(at.0), ..plain },
         }
+    }
+
+    /// The state that it ends in.
+    pub(super) fn state(then: &Then) -> RunState {
+        match then {
+            Then::Evict { .. } | Then::Release => RunState::Ready,
+            Then::Hold { .. } => RunState::Held,
+            Then::Finish { state, .. } => *state,
+        }
+    }
+
+    /// Five arguments.
+    pub(super) fn push(&self, args: &mut Args) {
+        args.push(i64::from(self.state.number()));
+        args.push(self.due);
+        args.push(self.reason);
+        args.push(self.ended);
+        args.push(i64::from(self.attempt_back));
     }
 }
 
@@ -70,11 +85,13 @@ impl Changes {
         }
         self.rows.extend(rows.into_iter().take(seen.rows).map(|row| NewRow { run, epoch, row }));
         let tail = NewTail { run, tail: seen.tail, mark: seen.mark, progress: progress && seen.rows > 0 };
-        match then.filter(|_| seen.then).map(End::of) {
+        match then.filter(|_| seen.then) {
             None => self.tails.push(tail),
-            Some((end, outcome)) => {
-                self.ends.push((tail, end));
-                self.outcomes.extend(outcome.map(|outcome| (run, outcome)));
+            Some(then) => {
+                if let Then::Finish { outcome, .. } = &then {
+                    self.outcomes.push((run, outcome.clone()));
+                }
+                self.ends.push((tail, then));
             }
         }
     }
@@ -109,13 +126,9 @@ impl Changes {
         for chunk in self.ends.chunks(ROWS_MAX) {
             let size = bucket(chunk.len());
             text += &end_runs(size);
-            for (tail, end) in chunk {
+            for (tail, then) in chunk {
                 tail.push(&mut args);
-                args.push(i64::from(end.state.number()));
-                args.push(end.due);
-                args.push(end.reason.as_str());
-                args.push(end.ended);
-                args.push(i64::from(end.attempt_back));
+                End::of(then).push(&mut args);
             }
             args.nulls((size - chunk.len()) * 9);
         }

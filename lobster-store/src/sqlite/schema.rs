@@ -8,7 +8,7 @@
 
 use super::{
     reader::{self, Use},
-    sql,
+    sql, whole,
 };
 use crate::contract::{Failed, NodeState, Result, RunState, limits};
 use sqlx::{Connection, sqlite::SqliteConnection};
@@ -172,6 +172,7 @@ async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {
         )
         .await?;
     }
+    sql::all(connection, &whole::prepare()).await?;
     Ok(())
 }
 

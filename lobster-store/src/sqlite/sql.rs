@@ -69,10 +69,15 @@ pub(super) struct Ran {
 
 /// Runs all statements of `sql` as one call.
 pub(super) async fn run(connection: &mut SqliteConnection, sql: String, args: Args) -> Ran {
+    // No fewer than there are: where a semicolon ends no statement, the end of the stream is waited for.
+    let statements = sql.split_terminator(';').count();
     let mut stream = connection.fetch_many(sqlx::query_with(AssertSqlSafe(sql), args.args));
     let mut ran = Ran { rows: Vec::new(), error: None };
     let mut rows = Vec::new();
-    while let Some(next) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
+    // Nothing comes after the last statement: waiting to be told so would only be one more time to be woken.
+    while ran.rows.len() < statements
+        && let Some(next) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await
+    {
         match next {
             Ok(Either::Right(row)) => rows.push(row),
             Ok(Either::Left(_)) => ran.rows.push(std::mem::take(&mut rows)),

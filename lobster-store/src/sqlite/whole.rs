@@ -1,105 +1,177 @@
-//! One offer as one call of the driver: applied as a whole if its run's row is as its holder thinks, else not at all.
+//! A batch as one statement: each offer is applied whole or not at all.
 //!
-//! Invariant: `fits` is true exactly if the statements of `text` change something, and then [`decide`] says that all of it applies.
+//! Invariant: [`FITS`] asks of a run's row what [`decide`](crate::contract::decide) asks before it applies an offer whole. What it
+//! did not apply is decided elsewhere, on the locked row.
 //!
-//! [`decide`]: crate::contract::decide
+//! Statements are dear: the driver's thread tells of the end of each, and whoever waits is woken each time. So an offer is a
+//! row of a view, and a trigger does with it what has to be done. Both belong to the writing connection, not to the file.
 
 use super::{
-    append::{FENCE, sealed_args},
+    append::sealed_args,
     changes::End,
-    sql::Args,
+    sql::{Args, ROWS_MAX, bucket, get, get_id, get_u32, get_u64, values},
+    writer::Txn,
 };
-use crate::contract::{Incarnation, Offer, RunRow, RunState, Then};
+use crate::contract::{Batch, Incarnation, Offer, Result, RunId, RunState, Seen, Then};
+use std::collections::HashMap;
 
-/// What an offer asks of the row, beyond owner, epoch and tail.
-struct Asks {
-    /// No cancel.
-    no_cancel: bool,
-    /// This wake counter.
-    wake: Option<u64>,
+/// Columns of the view, in the order in which [`push`] pushes them.
+pub(super) const COLUMNS: [&str; 24] = [
+    // What the run's row must say.
+    "run",
+    "owner",
+    "epoch",
+    "head",
+    "uncancelled",
+    "wake", //
+    // Its rows.
+    "from1",
+    "to1",
+    "crc1",
+    "body1",
+    "from2",
+    "to2",
+    "crc2",
+    "body2", //
+    // What the run's row is to say.
+    "tail",
+    "mark",
+    "progress", //
+    // What becomes of it.
+    "state",
+    "due",
+    "reason",
+    "ended",
+    "attempt_back",
+    "outcome_crc",
+    "outcome",
+];
+
+/// Rows of one offer that the view has places for.
+const ROWS: usize = 2;
+
+const FITS: &str = "r.id = new.run AND r.owner = new.owner AND r.epoch = new.epoch AND r.state = 1 AND r.tail = new.head - 1 \
+                    AND (new.uncancelled = 0 OR r.cancel = 0) AND (new.wake IS NULL OR new.wake = r.wake)";
+
+// `syncs` grows, so that a synced batch always has something to write.
+const MOVED: &str = "tail = coalesce(new.tail, tail), mark = coalesce(new.mark, mark), syncs = syncs + 1, \
+                     deaths = CASE new.progress WHEN 1 THEN 0 ELSE deaths END";
+
+/// What the trigger does with an offer, in order.
+pub(super) fn statements() -> Vec<String> {
+    let delta = |n: usize| {
+        format!(
+            "INSERT INTO lobster_deltas (run, seq_from, seq_to, epoch, crc, body) \
+             SELECT new.run, new.from{n}, new.to{n}, new.epoch, new.crc{n}, new.body{n} WHERE new.body{n} IS NOT NULL;"
+        )
+    };
+    vec![
+        format!("SELECT RAISE(IGNORE) WHERE NOT EXISTS (SELECT 1 FROM lobster_runs AS r WHERE {FITS});"),
+        delta(1),
+        delta(2),
+        "INSERT INTO lobster_outcomes (run, crc, body) SELECT new.run, new.outcome_crc, new.outcome WHERE new.outcome IS NOT NULL;"
+            .to_owned(),
+        format!(
+            "UPDATE lobster_runs SET {MOVED}, attempts = CASE new.progress WHEN 1 THEN 0 ELSE attempts END \
+             WHERE id = new.run AND new.state IS NULL;"
+        ),
+        format!(
+            "UPDATE lobster_runs SET {MOVED}, \
+             attempts = max(0, CASE new.progress WHEN 1 THEN 0 ELSE attempts END - new.attempt_back), \
+             state = new.state, owner = NULL, due = coalesce(new.due, due), reason = new.reason, ended = new.ended \
+             WHERE id = new.run AND new.state IS NOT NULL;"
+        ),
+    ]
 }
 
-fn asks(offer: &Offer) -> Asks {
-    let wake = match &offer.then {
-        Some(Then::Evict { wake, .. } | Then::Hold { wake, .. }) => Some(*wake),
+/// Makes a new writing connection able to [`append`].
+pub(super) fn prepare() -> String {
+    format!(
+        "CREATE TEMP VIEW lobster_offers ({}) AS SELECT {} WHERE 0;\
+         CREATE TEMP TRIGGER lobster_apply INSTEAD OF INSERT ON lobster_offers BEGIN {} END;",
+        COLUMNS.join(","),
+        ["NULL"; COLUMNS.len()].join(","),
+        statements().concat(),
+    )
+}
+
+/// Applies the offers that can be applied whole. Returns what was seen of those, and the batch.
+pub(super) async fn append(txn: &mut Txn, batch: Batch) -> Result<(HashMap<RunId, Seen>, Batch)> {
+    let offers: HashMap<RunId, &Offer> =
+        batch.offers.iter().filter(|offer| offer.rows.len() <= ROWS).map(|offer| (offer.run, offer)).collect();
+    let (mut text, mut args) = (String::new(), Args::default());
+    let all: Vec<&Offer> = batch.offers.iter().filter(|offer| offers.contains_key(&offer.run)).collect();
+    for some in all.chunks(ROWS_MAX) {
+        let size = bucket(some.len());
+        text += &insert(size);
+        some.iter().for_each(|offer| push(&mut args, batch.incarnation, offer));
+        args.nulls((size - some.len()) * COLUMNS.len());
+    }
+    let rows = match all.len() {
+        0 => Vec::new(),
+        1..=ROWS_MAX => txn.alone(&text, args).await?,
+        _ => txn.commit(&text, args).await?,
+    };
+    let mut applied = HashMap::with_capacity(all.len());
+    for row in rows.iter().flatten() {
+        let run = get_id(row, 0, RunId::from_slice)?;
+        let Some(offer) = offers.get(&run) else { continue };
+        let seen = Seen {
+            rows: offer.rows.len(),
+            then: offer.then.is_some(),
+            mine: true,
+            state: offer.then.as_ref().map_or(RunState::Running, End::state),
+            tail: offer.rows.last().map_or(offer.head - 1, |row| row.to),
+            mark: get_u32(row, 1)?,
+            cancel: get::<i64>(row, 2)? != 0,
+            wake: get_u64(row, 3)?,
+        };
+        applied.insert(run, seen);
+    }
+    Ok((applied, batch))
+}
+
+/// Offers of that many runs. An offer that was ignored returns nothing.
+pub(super) fn insert(size: usize) -> String {
+    let read = |column| format!("(SELECT {column} FROM lobster_runs WHERE id = run)");
+    format!(
+        "INSERT INTO temp.lobster_offers VALUES {} RETURNING run, {}, {}, {};",
+        values(size, COLUMNS.len()),
+        read("mark"),
+        read("cancel"),
+        read("wake")
+    )
+}
+
+fn push(args: &mut Args, owner: Incarnation, offer: &Offer) {
+    let wake = match offer.then {
+        Some(Then::Evict { wake, .. } | Then::Hold { wake, .. }) => Some(wake),
         Some(Then::Release | Then::Finish { .. }) | None => None,
     };
-    Asks { no_cancel: wake.is_some() || offer.rows.iter().any(|row| row.intent), wake }
-}
-
-/// Does the whole offer apply to this row?
-pub(super) fn fits(incarnation: Incarnation, offer: &Offer, row: &RunRow) -> bool {
-    let asks = asks(offer);
-    row.owner == Some(incarnation)
-        && row.epoch == offer.epoch
-        && row.state == RunState::Running
-        && row.tail == offer.head.wrapping_sub(1)
-        && !(asks.no_cancel && row.cancel)
-        && asks.wake.is_none_or(|wake| wake == row.wake)
-}
-
-/// Reads the fence, then writes the offer if it [`fits`].
-pub(super) fn text(incarnation: Incarnation, offer: &Offer) -> (String, Args) {
-    let mut args = Args::default();
-    let run = args.number(offer.run.0.as_bytes().as_slice());
-    let me = args.number(incarnation.0.as_bytes().as_slice());
-    let epoch = args.number(offer.epoch.cast_signed());
-    let tail = args.number(offer.head.wrapping_sub(1).cast_signed());
-    let mut fits = format!("id = ${run} AND owner = ${me} AND epoch = ${epoch} AND state = 1 AND tail = ${tail}");
-    let asks = asks(offer);
-    if asks.no_cancel {
-        fits += " AND cancel = 0";
-    }
-    if let Some(wake) = asks.wake {
-        fits += &format!(" AND wake = ${}", args.number(wake.cast_signed()));
-    }
-    let mut text = format!("SELECT {FENCE} FROM lobster_runs WHERE id = ${run};");
+    let uncancelled = wake.is_some() || offer.rows.iter().any(|row| row.intent);
+    args.push(offer.run.0.as_bytes().as_slice());
+    args.push(owner.0.as_bytes().as_slice());
+    args.push(offer.epoch.cast_signed());
+    args.push(offer.head.cast_signed());
+    args.push(i64::from(uncancelled));
+    args.push(wake.map(u64::cast_signed));
     for row in &offer.rows {
-        let from = args.number(row.from.cast_signed());
-        let to = args.number(row.to.cast_signed());
-        let crc = args.number(i64::from(row.mark));
+        args.push(row.from.cast_signed());
+        args.push(row.to.cast_signed());
+        args.push(i64::from(row.mark));
         args.body(&row.body);
-        let body = args.last();
-        text += &format!(
-            "INSERT INTO lobster_deltas (run, seq_from, seq_to, epoch, crc, body) \
-             SELECT ${run}, ${from}, ${to}, ${epoch}, ${crc}, ${body} WHERE EXISTS (SELECT 1 FROM lobster_runs WHERE {fits});"
-        );
     }
-    // `syncs` grows, so that a synced batch always has something to write.
-    let mut set = "syncs = syncs + 1".to_owned();
-    if let Some(last) = offer.rows.last() {
-        set += &format!(", tail = ${}", args.number(last.to.cast_signed()));
-        set += &format!(", mark = ${}", args.number(i64::from(last.mark)));
+    args.nulls((ROWS - offer.rows.len()) * 4);
+    let last = offer.rows.last();
+    args.push(last.map(|row| row.to.cast_signed()));
+    args.push(last.map(|row| i64::from(row.mark)));
+    args.push(i64::from(offer.progress && last.is_some()));
+    match &offer.then {
+        None => args.nulls(5),
+        Some(then) => End::of(then).push(args),
     }
-    let progress = offer.progress && !offer.rows.is_empty();
-    let mut attempts = if progress { "0" } else { "attempts" };
-    if progress {
-        set += ", deaths = 0";
+    match &offer.then {
+        Some(Then::Finish { outcome, .. }) => sealed_args(args, outcome),
+        _ => args.nulls(2),
     }
-    let end = offer.then.clone().map(End::of);
-    if let Some((end, outcome)) = &end {
-        if let Some(outcome) = outcome {
-            let crc = args.last() + 1;
-            sealed_args(&mut args, outcome);
-            text += &format!(
-                "INSERT INTO lobster_outcomes (run, crc, body) SELECT ${run}, ${crc}, ${} \
-                 WHERE EXISTS (SELECT 1 FROM lobster_runs WHERE {fits});",
-                args.last()
-            );
-        }
-        if end.attempt_back && !progress {
-            attempts = "max(0, attempts - 1)";
-        }
-        set += &format!(", state = ${}, owner = NULL", args.number(i64::from(end.state.number())));
-        if let Some(due) = end.due {
-            set += &format!(", due = ${}", args.number(due));
-        }
-        set += &format!(", reason = ${}", args.number(end.reason.as_str()));
-        set += &format!(", ended = ${}", args.number(end.ended));
-    }
-    if attempts != "attempts" {
-        set += &format!(", attempts = {attempts}");
-    }
-    text += &format!("UPDATE lobster_runs SET {set} WHERE {fits};");
-    (text, args)
 }

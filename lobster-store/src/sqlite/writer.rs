@@ -8,6 +8,7 @@ use super::{
     keeper::{Keeper, LOOK_PAGES},
     reader,
     sql::{self, Args},
+    whole,
 };
 use crate::contract::{Failed, Result};
 use sqlx::{Connection, sqlite::SqliteConnection, sqlite::SqliteRow};
@@ -139,6 +140,7 @@ impl Writer {
             }
             *unsynced = false;
         }
+        sql::all(&mut connection, &whole::prepare()).await?;
         Ok(Pen { connection, full: None })
     }
 }
@@ -180,29 +182,36 @@ impl Txn {
         self.call(text, args, "COMMIT").await
     }
 
+    /// Runs one statement that is a transaction by itself, in place of all that could be run here.
+    pub(super) async fn alone(&mut self, text: &str, args: Args) -> Result<Vec<Vec<SqliteRow>>> {
+        let pragma = self.set_synchronous();
+        self.at = At::Over;
+        self.pages += args.pages();
+        let mut ran = sql::run(&mut self.pen.connection, [pragma, text].concat(), args).await;
+        if let Some(error) = ran.error {
+            self.pen.full = None;
+            return Err(self.failed(Stage::Write, &error));
+        }
+        if !pragma.is_empty() {
+            ran.rows.remove(0);
+        }
+        Ok(ran.rows)
+    }
+
     async fn call(&mut self, text: &str, args: Args, end: &str) -> Result<Vec<Vec<SqliteRow>>> {
-        let mut before = 0;
-        let mut start = "";
+        let (mut start, mut before) = (String::new(), 0);
         if self.at == At::Outside {
-            // SQLite changes it only outside a transaction.
-            (before, start) = match (self.pen.full == Some(self.synced), self.synced) {
-                (true, _) => (1, "BEGIN IMMEDIATE;"),
-                (false, true) => (2, "PRAGMA synchronous=FULL;BEGIN IMMEDIATE;"),
-                (false, false) => (2, "PRAGMA synchronous=NORMAL;BEGIN IMMEDIATE;"),
-            };
-            self.pen.full = Some(self.synced);
+            start = self.set_synchronous().to_owned() + "BEGIN IMMEDIATE;";
+            before = count_statements(&start);
             self.at = At::Inside;
         }
         self.pages += args.pages();
-        let mut ran = sql::run(&mut self.pen.connection, [start, text, end].concat(), args).await;
+        let mut ran = sql::run(&mut self.pen.connection, [&start, text, end].concat(), args).await;
         let own = ran.rows.len().saturating_sub(before);
         if let Some(error) = ran.error {
             let statements = count_statements(text);
             let stage = if !end.is_empty() && own >= statements { Stage::Commit } else { Stage::Write };
-            self.unsynced |= failure::is_io(&error);
-            let failed = failure::of_sqlite(stage, &error);
-            self.broken |= matches!(failed, Failed::Unknown(_)) || failure::is_io(&error);
-            return Err(failed);
+            return Err(self.failed(stage, &error));
         }
         if !end.is_empty() {
             self.at = At::Over;
@@ -210,6 +219,22 @@ impl Txn {
         }
         ran.rows.drain(..before.min(ran.rows.len()));
         Ok(ran.rows)
+    }
+
+    /// What must be said before this transaction, if anything: SQLite changes it only outside of one.
+    fn set_synchronous(&mut self) -> &'static str {
+        match (self.pen.full.replace(self.synced) == Some(self.synced), self.synced) {
+            (true, _) => "",
+            (false, true) => "PRAGMA synchronous=FULL;",
+            (false, false) => "PRAGMA synchronous=NORMAL;",
+        }
+    }
+
+    fn failed(&mut self, stage: Stage, error: &sqlx::Error) -> Failed {
+        self.unsynced |= failure::is_io(error);
+        let failed = failure::of_sqlite(stage, error);
+        self.broken |= matches!(failed, Failed::Unknown(_)) || failure::is_io(error);
+        failed
     }
 
     /// Leaves the connection outside a transaction, or marks it as broken.

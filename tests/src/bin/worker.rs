@@ -83,12 +83,61 @@ async fn job(ctx: Ctx, run: String) -> Result<Vec<u64>> {
     Ok(vec![first.into(), durable.into(), retried, second.into(), probed, late.into(), held, third?.into(), fourth?.into()])
 }
 
+#[step]
+async fn deadly(_ctx: &StepCtx, run: &str) -> Result<()> {
+    say("body", run, "deadly#0", "-");
+    std::process::abort();
+}
+
+#[step]
+async fn peaceful(_ctx: &StepCtx, run: &str, n: u32) -> Result<()> {
+    say("body", run, &format!("peaceful#{n}"), "-");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    say("end", run, &format!("peaceful#{n}"), "-");
+    Ok(())
+}
+
+#[task]
+async fn killer(ctx: Ctx, run: String) -> Result<()> {
+    Ok(deadly(&ctx, &run).await?)
+}
+
+#[task]
+async fn neighbour(ctx: Ctx, run: String) -> Result<()> {
+    for n in 0..5 {
+        peaceful(&ctx, &run, n).await?;
+    }
+    Ok(())
+}
+
+/// One run that kills its process, among peaceful ones.
+async fn poison(builder: lobster_core::Builder) {
+    let lobster = builder.task(killer).task(neighbour).start().await.expect("the store opens");
+    let deadly = lobster.submit(killer, "killer".into()).key("killer").await.expect("the store answers");
+    let mut handles = Vec::new();
+    for n in 0..6 {
+        let key = format!("neighbour-{n}");
+        handles.push(lobster.submit(neighbour, key.clone()).key(key).await.expect("the store answers"));
+    }
+    for run in handles {
+        run.outcome().await.expect("peaceful runs end");
+    }
+    println!("{:?}", deadly.outcome().await);
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [database, world, rest @ ..] = &arguments[..] else { return ExitCode::from(2) };
     WORLD.set(Line::to(world)).map_err(|_| ()).expect("set once");
-    let open = || Lobster::open(database).settings(Settings::test());
+    let mut settings = Settings::test();
+    if std::env::var_os("LONG_LEASE").is_some() {
+        // Longer than any test: whoever takes over has a proof, or waits in vain.
+        settings.lease.ttl = Duration::from_secs(3600);
+        settings.lease.self_fence = Duration::from_secs(1800);
+    }
+    let open = || Lobster::open(database).settings(settings.clone());
     match rest {
         [verb, key] if verb == "cancel" => {
             let client = open().connect().await.expect("the store opens");
@@ -111,6 +160,7 @@ async fn main() -> ExitCode {
                 Err(error) => panic!("{error}"),
             }
         }
+        [verb] if verb == "poison" => poison(open()).await,
         [first, runs] => {
             let first: u32 = first.parse().expect("a number");
             let runs: u32 = runs.parse().expect("a number");

@@ -1,4 +1,4 @@
-//! How calls are told apart, and what is refused (sections 6, 8 and 11 of the protocol).
+//! How calls are told apart, and what is refused (`docs/errors.md`, codes of the engine).
 
 use lobster_core::{Ctx, Result, StepCtx, StepFailedKind, step, task};
 use lobster_tests::{happen, happened, on_both, until};
@@ -223,8 +223,8 @@ on_both! {
         #[task]
         async fn joins(ctx: Ctx, _nothing: ()) -> Result<Vec<u64>> {
             let (a, b, c) = tokio::join!(
-                async { Ok::<_, lobster_core::StepFailed>(late(&ctx, late(&ctx, 1).await? + 1).await?) },
-                async { Ok::<_, lobster_core::StepFailed>(late(&ctx, late(&ctx, 3).await? + 1).await?) },
+                async { late(&ctx, late(&ctx, 1).await? + 1).await },
+                async { late(&ctx, late(&ctx, 3).await? + 1).await },
                 late(&ctx, 9),
             );
             Ok(vec![a?, b?, c?])

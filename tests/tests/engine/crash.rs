@@ -337,6 +337,39 @@ fn a_hundred_kills_at_random_moments() {
     }
 }
 
+#[test]
+fn a_restarted_process_and_a_living_sibling_take_over_without_waiting_for_the_lease() {
+    let long = |scenario: &Scenario, crash: Option<&str>| {
+        let mut command = scenario.command();
+        command.args(["0", &RUNS.to_string()]).env("LONG_LEASE", "1");
+        if let Some(crash) = crash {
+            command.env("LOBSTER_CRASH", crash);
+        }
+        command.spawn().unwrap()
+    };
+    let finish = |scenario: &Scenario, mut worker: Child| {
+        scenario.look(async |client| {
+            while worker.try_wait().unwrap().is_none() {
+                Scenario::resolve_held(client, &scenario.world).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        scenario.check_all();
+    };
+    let restarted = Scenario::new();
+    assert_eq!(long(&restarted, Some("P14")).wait().unwrap().signal(), Some(9));
+    let again = long(&restarted, None);
+    finish(&restarted, again);
+
+    let shared = Scenario::new();
+    let dies = long(&shared, Some("P14:3"));
+    let sibling = long(&shared, None);
+    let mut dies = dies;
+    // It dies in the middle, or finds that its sibling has done its part already.
+    dies.wait().unwrap();
+    finish(&shared, sibling);
+}
+
 /// Is a process stopped, by what the system says of it?
 fn stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

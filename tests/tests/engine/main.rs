@@ -4,11 +4,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 #![allow(missing_docs, reason = "tests are named as sentences")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
 mod calls;
 mod crash;
+mod damage;
 mod irreversible;
+mod nodes;
+mod poison;
 mod runs;
 mod shutdown;
 mod steps;
+mod stores;

@@ -1,7 +1,7 @@
 //! Runs from submit to removal: keys, handles, lists, cancel, hand-over, retention.
 
 use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, step, task};
-use lobster_tests::{happen, happened, on_both, until};
+use lobster_tests::{happen, happened, on_both, tiers, until};
 use std::{collections::BTreeSet, time::Duration};
 
 #[step]
@@ -98,7 +98,7 @@ on_both! {
 
     async fn a_shutdown_lets_steps_end_and_leaves_the_rest_for_the_next_start(place) {
         let world = format!("drained {}", place.url());
-        let tiers = tiers(place.url()).await;
+        let tiers = tiers(&place).await;
         let open = || Lobster::open("memory:").tiers(tiers.clone()).settings(Settings::test()).task(waiting);
         let lobster = open().start().await.unwrap();
         let run = lobster.submit(waiting, world.clone()).await.unwrap();
@@ -114,7 +114,7 @@ on_both! {
     }
 
     async fn a_client_that_executes_nothing_submits_and_waits(place) {
-        let tiers = tiers(place.url()).await;
+        let tiers = tiers(&place).await;
         let open = || Lobster::open("memory:").tiers(tiers.clone()).settings(Settings::test());
         let client = open().connect().await.unwrap();
         let run = client.submit(quick, 3).await.unwrap();
@@ -170,18 +170,5 @@ on_both! {
         let error = place.open().task(quick).task(also_quick).start().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("`quick` is registered twice"), "{error}");
-    }
-}
-
-/// The stores of a place, to be opened several times.
-async fn tiers(url: &str) -> lobster_store::Tiers {
-    use lobster_core::OsHost;
-    use std::{path::Path, sync::Arc};
-    let clock = Arc::new(OsHost::current().unwrap());
-    match url.strip_prefix("sqlite://") {
-        Some(path) => {
-            lobster_store::Tiers::of(lobster_store::sqlite::Sqlite::open(Path::new(path), clock).await.unwrap(), "sqlite")
-        }
-        None => lobster_store::Tiers::of(lobster_store::memory::Memory::new(clock), "memory"),
     }
 }

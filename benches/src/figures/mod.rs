@@ -1,0 +1,110 @@
+//! The figures: what each is called, what it measures and in which windows.
+//!
+//! Invariant: a round begins with a fresh store, and its bare rate was measured immediately before it.
+
+mod many;
+mod one;
+pub mod restart;
+mod submits;
+
+use crate::{
+    Result,
+    bare::Bare,
+    options::{Options, Store},
+    site::Site,
+};
+
+/// A figure.
+#[derive(Debug)]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// What a value counts.
+    pub unit: &'static str,
+    /// Is a value to be set beside the rate of bare commits?
+    pub beside: bool,
+    /// What the store promises for what is measured.
+    pub mode: &'static str,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// One run of so many steps.
+    One(one::Kind, u32),
+    /// Many runs of so many steps, so many at once.
+    Many(many::Kind),
+    /// Single submits, or one of many.
+    Submits(submits::Kind),
+    /// A killed process and its successor.
+    Restart,
+}
+
+/// All of them.
+pub const FIGURES: &[Figure] = &[
+    figure("W1", "steps/s", "relaxed steps, synced finish", What::One(one::Kind::Ordinary, 1_000)),
+    figure("W1L", "steps/s", "relaxed steps, synced finish", What::One(one::Kind::Ordinary, 100_000)),
+    figure("W1d", "steps/s", "synced", What::One(one::Kind::Durable, 1_000)),
+    figure("W1i", "steps/s", "synced", What::One(one::Kind::Irreversible, 1_000)),
+    figure("W2", "steps/s", "relaxed steps, synced claim and finish", What::Many(many::Kind::Ordinary)),
+    figure("W2i", "steps/s", "synced", What::Many(many::Kind::Irreversible)),
+    figure("W3", "runs/s", "synced", What::Submits(submits::Kind::Single)),
+    figure("W3b", "runs/s", "synced", What::Submits(submits::Kind::All)),
+    Figure { name: "W5", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart },
+];
+
+const fn figure(name: &'static str, unit: &'static str, mode: &'static str, what: What) -> Figure {
+    Figure { name, unit, beside: true, mode, what }
+}
+
+/// One round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// The value, in the figure's unit.
+    pub value: f64,
+    /// Synced statements within its window.
+    pub syncs: u64,
+    /// Bare commits per second, just before; `None` on a store that syncs nothing.
+    pub bare: Option<f64>,
+}
+
+/// What a figure's round is given.
+pub(crate) struct Stage<'s> {
+    pub site: &'s Site,
+    pub options: &'s Options,
+    /// Seconds of a bare synced commit; 0 on a store that syncs nothing.
+    pub sync: f64,
+}
+
+/// Commits of one measurement of the bare store.
+const COMMITS: u32 = 500;
+
+/// Measures a figure; `None`: the store has no such thing.
+pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<Option<Vec<Round>>> {
+    if matches!(figure.what, What::Restart) && options.store == Store::Memory {
+        return Ok(None);
+    }
+    let mut bare = match options.store {
+        Store::Sqlite => Some(Bare::open(&site.path()).await?),
+        Store::Memory => None,
+    };
+    let mut rounds = Vec::with_capacity(options.rounds);
+    for _ in 0..options.rounds {
+        let commits = match &mut bare {
+            Some(bare) => Some(bare.measure(options.scaled(COMMITS)).await?),
+            None => None,
+        };
+        let stage = Stage { site, options, sync: commits.map_or(0.0, |commits| commits.median) };
+        let (value, syncs) = match &figure.what {
+            What::One(kind, steps) => one::round(&stage, *kind, *steps).await?,
+            What::Many(kind) => many::round(&stage, *kind).await?,
+            What::Submits(kind) => submits::round(&stage, *kind).await?,
+            What::Restart => restart::round(&stage).await?,
+        };
+        rounds.push(Round { value, syncs, bare: commits.map(|commits| commits.rate) });
+    }
+    if let Some(bare) = bare {
+        bare.close().await?;
+    }
+    Ok(Some(rounds))
+}

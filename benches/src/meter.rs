@@ -1,0 +1,170 @@
+//! A journal in front of a journal: it sees when a window opens and closes, and how many synced statements lie within.
+//!
+//! Invariant: it passes every call on as it is, and costs two clock readings a call.
+
+use crate::Result;
+use async_trait::async_trait;
+use lobster_core::{
+    RunId, Wall,
+    store::{
+        Tiers,
+        contract::{
+            Answer, Attention, Batch, Cancelled, Claim, Failed, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
+            Sealed, Submitted, Then, VerdictAnswer,
+        },
+    },
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// What a round took.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// From its opening to its close.
+    pub took: Duration,
+    /// Synced statements within.
+    pub syncs: u64,
+}
+
+/// A moment, and how many synced statements came before it.
+pub type Mark = (Instant, u64);
+
+/// The wrapping journal.
+pub struct Meter {
+    inner: Arc<dyn Journal>,
+    syncs: AtomicU64,
+    /// Highest tail that the store acknowledged to anybody.
+    tail: AtomicU64,
+    seen: Mutex<Seen>,
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct Seen {
+    claimed: Option<Mark>,
+    finished: u64,
+    last: Option<Mark>,
+}
+
+impl Meter {
+    /// The tiers with a meter before their journal.
+    pub fn before(tiers: Tiers) -> (Tiers, Arc<Self>) {
+        let meter = Arc::new(Self {
+            inner: tiers.journal.clone(),
+            syncs: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            seen: Mutex::default(),
+            bell: Notify::new(),
+        });
+        (Tiers { journal: meter.clone(), ..tiers }, meter)
+    }
+
+    /// Now.
+    pub fn mark(&self) -> Mark {
+        (Instant::now(), self.syncs.load(Ordering::SeqCst))
+    }
+
+    /// Waits until so many runs have ended, and returns what it took since `from`, or since the first claim.
+    pub async fn ended(&self, runs: u64, from: impl FnOnce() -> Option<Mark>) -> Result<Window> {
+        let last = self.until(|seen| seen.last.filter(|_| seen.finished >= runs)).await;
+        let claimed = self.seen.lock().expect("no code that can panic runs under this lock").claimed;
+        let (began, syncs) = from().or(claimed).ok_or("runs ended that never began")?;
+        Ok(Window { took: last.0 - began, syncs: last.1 - syncs })
+    }
+
+    /// Waits until some run has this tail in the store.
+    pub async fn recorded(&self, tail: u64) {
+        self.until(|_| (self.tail.load(Ordering::SeqCst) >= tail).then_some(())).await;
+    }
+
+    async fn until<T>(&self, look: impl Fn(&Seen) -> Option<T>) -> T {
+        loop {
+            let mut rung = std::pin::pin!(self.bell.notified());
+            rung.as_mut().enable();
+            if let Some(found) = look(&self.seen.lock().expect("no code that can panic runs under this lock")) {
+                return found;
+            }
+            rung.await;
+        }
+    }
+
+    fn synced(&self) {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn answered(&self, finishes: u64, answers: &[Answer]) {
+        let seen = |answer: &Answer| match answer {
+            Answer::Seen(seen) => Some((seen.tail, seen.then)),
+            Answer::Busy => None,
+        };
+        let tail = answers.iter().filter_map(seen).map(|(tail, _)| tail).max().unwrap_or(0);
+        self.tail.fetch_max(tail, Ordering::SeqCst);
+        if finishes > 0 {
+            let mark = self.mark();
+            let mut seen = self.seen.lock().expect("no code that can panic runs under this lock");
+            seen.finished += finishes;
+            seen.last = Some(mark);
+        }
+        self.bell.notify_waiters();
+    }
+}
+
+#[async_trait]
+impl Journal for Meter {
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Failed> {
+        let answers = self.inner.submit(runs).await?;
+        if answers.contains(&Submitted::Created) {
+            self.synced();
+        }
+        Ok(answers)
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>, Failed> {
+        let asked = self.mark();
+        let grants = self.inner.claim(claim).await?;
+        if !grants.is_empty() {
+            self.synced();
+            self.seen.lock().expect("no code that can panic runs under this lock").claimed.get_or_insert(asked);
+        }
+        Ok(grants)
+    }
+
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>, Failed> {
+        self.inner.restore(incarnation, grants).await
+    }
+
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
+        let synced = batch.synced;
+        let ends: Vec<bool> = batch.offers.iter().map(|offer| matches!(offer.then, Some(Then::Finish { .. }))).collect();
+        let answers = self.inner.append(batch).await?;
+        if synced {
+            self.synced();
+        }
+        let ended = |(end, answer): (&bool, &Answer)| *end && matches!(answer, Answer::Seen(seen) if seen.then);
+        let finishes = ends.iter().zip(&answers).filter(|pair| ended(*pair)).count() as u64;
+        self.answered(finishes, &answers);
+        Ok(answers)
+    }
+
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled, Failed> {
+        self.inner.cancel(run, outcome, at).await
+    }
+
+    async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer, Failed> {
+        self.inner.verdict(verdict).await
+    }
+
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>, Failed> {
+        self.inner.attend(incarnation).await
+    }
+
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize, Failed> {
+        self.inner.sweep(before, limit).await
+    }
+}

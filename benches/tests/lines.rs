@@ -1,0 +1,51 @@
+//! Every figure prints one line of the agreed form, whatever its value; sizes are scaled down, so no value means anything here.
+
+use serde_json::Value;
+use std::process::Command;
+
+const KEYS: [&str; 11] = ["figure", "store", "machine", "value", "unit", "min", "max", "syncs", "bare", "ratio", "mode"];
+
+fn lines(store: &str) -> Vec<Value> {
+    let bench = Command::new(env!("CARGO_BIN_EXE_benches"))
+        .args(["--store", store, "--scale", "100", "--rounds", "2"])
+        .output()
+        .expect("the bench starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&bench.stdout), String::from_utf8_lossy(&bench.stderr));
+    assert!(bench.status.success(), "{stderr}");
+    stdout.lines().map(|line| check(line, store)).collect()
+}
+
+fn check(line: &str, store: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let object = value.as_object().unwrap_or_else(|| panic!("no object: {line}"));
+    assert_eq!(object.len(), KEYS.len(), "{line}");
+    let places: Vec<_> = KEYS.iter().map(|key| line.find(&format!("\"{key}\":"))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{line}");
+    assert_eq!(value["store"], store, "{line}");
+    for key in ["value", "min", "max"] {
+        assert!(value[key].as_f64().is_some_and(|number| number > 0.0), "{key}: {line}");
+    }
+    assert!(value["syncs"].is_u64() && value["machine"].is_string() && value["mode"].is_string(), "{line}");
+    value
+}
+
+fn names(lines: &[Value]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line["figure"].as_str()).collect()
+}
+
+#[test]
+fn all_figures_on_sqlite_stand_beside_the_bare_store() {
+    let lines = lines("sqlite");
+    assert_eq!(names(&lines), ["W1", "W1L", "W1d", "W1i", "W2", "W2i", "W3", "W3b", "W5"]);
+    for line in &lines {
+        assert!(line["bare"].as_f64().is_some_and(|bare| bare > 0.0), "{line}");
+        assert_eq!(line["ratio"].is_null(), line["figure"] == "W5", "{line}");
+    }
+}
+
+#[test]
+fn in_memory_there_is_no_bare_store() {
+    let lines = lines("memory");
+    assert_eq!(names(&lines), ["W1", "W1L", "W1d", "W1i", "W2", "W2i", "W3", "W3b"]);
+    assert!(lines.iter().all(|line| line["bare"].is_null() && line["ratio"].is_null()), "{lines:?}");
+}

@@ -1,0 +1,83 @@
+//! Several nodes on one file: shared work, names, take-over at once from a dead process, after the TTL from a silent one.
+
+use lobster_core::{Ctx, ErrorKind, Result, StepCtx, step, task};
+use lobster_tests::{Place, all, happen, happened, until};
+use std::time::Duration;
+
+#[step(durable)]
+async fn note(ctx: &StepCtx, world: String, n: u32) -> Result<u64> {
+    happen(&world, format!("note {n}"));
+    Ok(ctx.fencing_token())
+}
+
+#[step]
+async fn stay(ctx: &StepCtx, world: String) -> Result<u64> {
+    let begun = happen(&world, "stay");
+    if begun == 1 {
+        std::future::pending::<()>().await;
+    }
+    Ok(ctx.fencing_token())
+}
+
+#[task]
+async fn stays(ctx: Ctx, world: String) -> Result<(u64, u64)> {
+    let first = note(&ctx, world.clone(), 0).await?;
+    Ok((first, stay(&ctx, world).await?))
+}
+
+#[task]
+async fn noted(ctx: Ctx, input: (String, u32)) -> Result<u64> {
+    let (world, n) = input;
+    Ok(note(&ctx, world, n).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_share_the_work_of_one_file() {
+    let place = Place::sqlite();
+    let world = format!("shared {}", place.url());
+    let one = place.open().task(noted).start().await.unwrap();
+    let other = place.open().task(noted).start().await.unwrap();
+    assert_ne!(one.node(), other.node());
+    let runs = (0..200).map(|n| (format!("n-{n}").into(), (world.clone(), n)));
+    for run in one.submit_all(noted, runs).await.unwrap() {
+        assert_eq!(run.outcome().await.unwrap(), 1);
+    }
+    assert!(all(&world).values().all(|count| *count == 1) && all(&world).len() == 200);
+    one.shutdown(Duration::from_secs(5)).await;
+    other.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_namesake_is_refused_with_a_clear_error() {
+    let place = Place::sqlite();
+    let one = place.open().node("till-1").start().await.unwrap();
+    let error = place.open().node("till-1").start().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("till-1"), "{error}");
+    one.shutdown(Duration::from_secs(5)).await;
+    let again = place.open().node("till-1").start().await.unwrap();
+    assert_eq!(again.node(), "till-1");
+    again.shutdown(Duration::from_secs(5)).await;
+}
+
+#[test]
+fn the_runs_of_an_engine_whose_runtime_is_gone_go_on_elsewhere() {
+    let place = Place::sqlite();
+    let world = format!("gone {}", place.url());
+    let first = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let run = first.block_on(async {
+        let lobster = place.open().task(stays).start().await.unwrap();
+        let run = lobster.submit(stays, world.clone()).await.unwrap();
+        until(&world, "stay", 1).await;
+        run.id()
+    });
+    // Dropped with everything on it; nobody said goodbye.
+    first.shutdown_background();
+    let second = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let outcome = second.block_on(async {
+        let lobster = place.open().task(stays).start().await.unwrap();
+        lobster.run(stays, run).outcome().await.unwrap()
+    });
+    assert_eq!(outcome, (1, 2), "what was recorded is not run again, what was not is run under the next epoch");
+    assert_eq!((happened(&world, "note 0"), happened(&world, "stay")), (1, 2));
+}
