@@ -8,10 +8,7 @@ use crate::{
     live::{Inner, Interrupt, Live},
     path::flush,
 };
-use lobster_store::{
-    contract::{Batch, Offer, Then, limits},
-    planted,
-};
+use lobster_store::contract::{Batch, Offer, Then, limits};
 use std::{
     collections::VecDeque,
     sync::{
@@ -82,8 +79,7 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
     for live in lives {
         // A batch has one offer per run, and the one of an older epoch is lost anyhow.
-        let superseded =
-            shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch && !planted!("two_epochs_in_one_batch"));
+        let superseded = shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch);
         if live.incarnation != incarnation || superseded {
             // A revoked incarnation writes nothing; whatever it owned may be somebody else's by now.
             live.lock().queued = false;

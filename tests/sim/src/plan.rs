@@ -80,14 +80,17 @@ pub(crate) fn draw(rng: &mut Rng, number: u32) -> Plan {
 }
 
 fn op(rng: &mut Rng, label: &mut u32, depth: u32, keyed: bool) -> Op {
-    match rng.below(if depth == 0 { 12 } else { 8 }) {
+    let short = rng.chance(400);
+    match rng.below(if depth == 0 { 13 } else { 8 }) {
         8 | 9 => {
             // Foreign timers beside other calls: only keyed calls tell them apart on resume.
             let keyed = rng.chance(500);
             let blocks = (0..rng.within(2, 4)).map(|_| (0..rng.within(1, 3)).map(|_| op(rng, label, 1, keyed)).collect());
             Op::Blocks(blocks.collect())
         }
-        10 => Op::Race { act: act(rng, label, true, true), ms: rng.within(0, 400), again: rng.chance(500) },
+        10 | 12 => {
+            Op::Race { act: act(rng, label, true, true), ms: rng.within(0, if short { 30 } else { 400 }), again: rng.chance(500) }
+        }
         7 | 11 if depth == 0 || keyed => Op::Pause(rng.within(0, 150)),
         _ => {
             let keyed = keyed || rng.chance(200);
