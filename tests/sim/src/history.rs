@@ -84,7 +84,7 @@ pub(crate) enum Event {
     /// A client was told how a run ended.
     Told { run: RunId, end: End },
     /// A step took its process with it.
-    Poisoned { run: RunId },
+    Poisoned { run: RunId, epoch: u64 },
     /// A task of an engine panicked.
     Panicked { node: u32, message: String },
     /// Something was done to a node or to the store.

@@ -54,7 +54,7 @@ async fn execute(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
         sleep(Duration::from_millis(act.ms)).await;
     }
     // Whatever else this poll would do dies with it.
-    if node.dying() || node.world.poisons(run, act) {
+    if node.dying() || node.world.poisons(run, epoch, act) {
         node.die();
         return std::future::pending().await;
     }

@@ -181,14 +181,14 @@ impl World {
         self.tokens.fetch_add(1, Ordering::SeqCst) + 1
     }
     /// Does this execution take its process with it?
-    pub fn poisons(&self, run: RunId, act: &Act) -> bool {
+    pub fn poisons(&self, run: RunId, epoch: u64, act: &Act) -> bool {
         let mut poisoned = self.poisoned.lock().expect("nothing panics under this lock");
         let worked = poisoned.entry((run, act.label)).or_default();
         *worked += 1;
         let works = *worked <= act.poison;
         drop(poisoned);
         if works {
-            self.log(Event::Poisoned { run });
+            self.log(Event::Poisoned { run, epoch });
         }
         works
     }

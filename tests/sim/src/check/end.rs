@@ -15,7 +15,7 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
     let mut poisoned: BTreeMap<RunId, u32> = BTreeMap::new();
     for (at, event) in events {
         match event {
-            Event::Poisoned { run } => *poisoned.entry(*run).or_default() += 1,
+            Event::Poisoned { run, .. } => *poisoned.entry(*run).or_default() += 1,
             Event::Final { run, end: Some(End::Quarantined(why)), .. }
                 if poisoned.get(run).is_some_and(|deaths| *deaths >= DEATHS_QUARANTINE) && why.contains("its process died") => {}
             Event::Stuck { run, state, reason } => {
@@ -43,6 +43,7 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
     let mut deaths: BTreeMap<RunId, u32> = BTreeMap::new();
     // Runs with a new result since their claim: such a death counts against nobody.
     let mut fresh = BTreeSet::new();
+    let mut owner: BTreeMap<RunId, u64> = BTreeMap::new();
     let mut alone: BTreeMap<(u32, RunId), bool> = BTreeMap::new();
     // Per process: the body polled last, and whether it is to be alone.
     let mut last: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
@@ -50,7 +51,8 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
     let mut over = BTreeSet::new();
     for (at, event) in events {
         match event {
-            Event::Poisoned { run } if !fresh.contains(run) => {
+            // Whoever lost the run before it died is nobody's death.
+            Event::Poisoned { run, epoch } if !fresh.contains(run) && owner.get(run).is_none_or(|owner| owner == epoch) => {
                 let count = deaths.entry(*run).or_default();
                 *count += 1;
                 if *count > DEATHS_QUARANTINE {
@@ -61,7 +63,8 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
                 deaths.remove(run);
                 fresh.insert(*run);
             }
-            Event::Claimed { run, node, deaths, .. } => {
+            Event::Claimed { run, node, epoch, deaths, .. } => {
+                owner.insert(*run, *epoch);
                 fresh.remove(run);
                 alone.insert((*node, *run), *deaths >= DEATHS_ALONE);
             }
@@ -105,8 +108,8 @@ mod tests {
 
     #[test]
     fn poison_without_bound_and_company_of_the_lonely_are_seen() {
-        let poisoned = || Event::Poisoned { run: run() };
-        let times = |n: usize| std::iter::repeat_with(poisoned).take(n).collect::<Vec<_>>();
+        let poisoned = |epoch| Event::Poisoned { run: run(), epoch };
+        let times = |n: usize| std::iter::repeat_with(|| poisoned(2)).take(n).collect::<Vec<_>>();
         assert!(poison(&at(times(5))).is_ok());
         assert!(poison(&at(times(6))).is_err());
         assert!(
@@ -114,6 +117,7 @@ mod tests {
                 .is_ok(),
             "a new result between"
         );
+        assert!(poison(&at([times(5), vec![claimed(3, &[]), poisoned(2)]].concat())).is_ok(), "it had lost the run");
         let lonely = || Event::Claimed { run: run(), epoch: 2, node: 1, leased: true, deaths: 3, done: vec![] };
         let other = |body| Event::Polled { body, node: 1, run: RunId(step(8)), epoch: 1, poll: 1 };
         assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(3)])).is_ok());
