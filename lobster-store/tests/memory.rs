@@ -325,3 +325,19 @@ async fn a_strict_store_tells_a_submitter_that_breaks_the_rules() {
     let lenient = Memory::new(world.clock.clone());
     lenient.submit(vec![NewRun { tags: tags(&["b", "a"]), ..run }]).await.expect("only a strict store checks its caller");
 }
+
+#[tokio::test]
+async fn what_a_crash_would_leave_can_be_read_before_it() {
+    let world = World::new();
+    world.join(1, None).await.expect("the name is free");
+    let grant = world.granted(1).await;
+    let durable = |world: &World| world.store.durable(grant.run).expect("the run exists").recording;
+    world.append(true, vec![offer(&grant, 0)]).await.expect("memory answers");
+    world.append(false, vec![offer(&grant, 1)]).await.expect("memory answers");
+    let before = durable(&world);
+    assert_eq!((before.tail, before.rows.len()), (1, 1), "the second row is relaxed");
+    assert_eq!(world.tail(grant.run).await, 2, "reading it changed nothing");
+    world.store.crash_store();
+    assert_eq!(durable(&world), before);
+    assert_eq!(world.tail(grant.run).await, 1);
+}
