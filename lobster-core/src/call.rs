@@ -6,7 +6,7 @@ use crate::{
     ctx::{Ctx, Home, StepCtx},
     error::StepFailed,
     image::Known,
-    live::{CallState, Inner, Live, Named, Open},
+    live::{CallState, Inner, Interrupt, Live, Named, Open},
     name,
     path::commit,
     spec::{Spec, StepKind},
@@ -507,6 +507,16 @@ impl Drop for Call {
             CallState::Replay => {
                 inner.replay.retain(|(_, shown)| shown.step != step);
                 return;
+            }
+            CallState::Unstarted if inner.known.get(&step).is_some_and(|known| known.in_doubt().is_some()) => {
+                // Asked for, in doubt, and dropped before anybody could see to it (the run is drained, or is still being shown its
+                // recording): whoever has the run next settles it, and shows the body that it dropped the call.
+                inner.known.entry(step.clone()).or_default().detached = true;
+                commit::commit(live, &mut inner, Fact::Detached((*step).clone()), false);
+                inner.unresolved = true;
+                inner.interrupt = Some(Interrupt::Release);
+                drop(inner);
+                return live.ring();
             }
             _ => return,
         }

@@ -50,7 +50,7 @@ pub(crate) enum Event {
     /// A submit was acknowledged to a client.
     Submitted { key: String, run: RunId },
     /// The store gave a run to a node. `done`: steps that had a result there.
-    Claimed { run: RunId, epoch: u64, node: u32, leased: bool, done: Vec<Step> },
+    Claimed { run: RunId, epoch: u64, node: u32, leased: bool, deaths: u32, done: Vec<Step> },
     /// The store took rows.
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
     /// The store ended a run.
@@ -83,6 +83,8 @@ pub(crate) enum Event {
     Resolved { run: RunId, step: Step, happened: bool },
     /// A client was told how a run ended.
     Told { run: RunId, end: End },
+    /// A step took its process with it.
+    Poisoned { run: RunId },
     /// A task of an engine panicked.
     Panicked { node: u32, message: String },
     /// Something was done to a node or to the store.

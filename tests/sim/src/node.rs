@@ -35,6 +35,8 @@ pub(crate) struct Machine {
 enum Mode {
     Running,
     Paused,
+    /// Dies at the end of the poll that is under way.
+    Dying,
     Dead,
 }
 
@@ -159,6 +161,13 @@ impl Node {
     pub fn dead(&self) -> bool {
         self.lock().mode == Mode::Dead
     }
+    /// Dies in the middle of the poll that is under way.
+    pub fn die(&self) {
+        self.lock().mode = Mode::Dying;
+    }
+    pub fn dying(&self) -> bool {
+        matches!(self.lock().mode, Mode::Dying | Mode::Dead)
+    }
     pub fn running(&self) -> bool {
         self.lock().mode == Mode::Running
     }
@@ -213,7 +222,7 @@ impl Future for Task {
             let mut inner = self.node.lock();
             match inner.mode {
                 Mode::Running => {}
-                Mode::Dead => return Poll::Ready(()),
+                Mode::Dead | Mode::Dying => return Poll::Ready(()),
                 Mode::Paused => {
                     inner.parked.push(cx.waker().clone());
                     return Poll::Pending;
@@ -237,6 +246,11 @@ impl Future for Task {
             self.node.world.log(Event::Panicked { node: self.node.serial, message });
             Poll::Ready(())
         });
+        if self.node.dying() {
+            drop(slot);
+            crate::nemesis::kill(&self.node);
+            return Poll::Ready(());
+        }
         if polled.is_ready() {
             let done = slot.take();
             drop(slot);

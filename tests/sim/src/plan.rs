@@ -31,6 +31,8 @@ pub(crate) struct Act {
     pub panics: bool,
     /// Milliseconds that an attempt takes before anything happens.
     pub ms: u64,
+    /// So many first executions take their process with them.
+    pub poison: u32,
 }
 
 /// One move of a body.
@@ -78,14 +80,17 @@ pub(crate) fn draw(rng: &mut Rng, number: u32) -> Plan {
 }
 
 fn op(rng: &mut Rng, label: &mut u32, depth: u32, keyed: bool) -> Op {
-    match rng.below(if depth == 0 { 12 } else { 8 }) {
+    let short = rng.chance(400);
+    match rng.below(if depth == 0 { 13 } else { 8 }) {
         8 | 9 => {
             // Foreign timers beside other calls: only keyed calls tell them apart on resume.
             let keyed = rng.chance(500);
             let blocks = (0..rng.within(2, 4)).map(|_| (0..rng.within(1, 3)).map(|_| op(rng, label, 1, keyed)).collect());
             Op::Blocks(blocks.collect())
         }
-        10 => Op::Race { act: act(rng, label, true, true), ms: rng.within(0, 400), again: rng.chance(500) },
+        10 | 12 => {
+            Op::Race { act: act(rng, label, true, true), ms: rng.within(0, if short { 30 } else { 400 }), again: rng.chance(500) }
+        }
         7 | 11 if depth == 0 || keyed => Op::Pause(rng.within(0, 150)),
         _ => {
             let keyed = keyed || rng.chance(200);
@@ -100,7 +105,9 @@ fn act(rng: &mut Rng, label: &mut u32, keyed: bool, race: bool) -> Act {
     let kind = rng.pick(if race { &kinds[3..] } else { &kinds[..] });
     let fails = if rng.chance(250) { u32::try_from(rng.within(1, 3)).unwrap_or(1) } else { 0 };
     let ms = if rng.chance(400) { rng.within(1, 120) } else { 0 };
-    Act { label: *label, kind, keyed, fails, fatal: rng.chance(60), panics: rng.chance(200), ms }
+    let poisonous = matches!(kind, Kind::Ordinary | Kind::Durable) && rng.chance(15);
+    let poison = if poisonous { u32::try_from(rng.within(1, 7)).unwrap_or(1) } else { 0 };
+    Act { label: *label, kind, keyed, fails, fatal: rng.chance(60), panics: rng.chance(200), ms, poison }
 }
 
 impl Plan {

@@ -78,6 +78,8 @@ pub(crate) struct Swarm {
     pub unknown: u32,
     pub late: u32,
     pub slow: u32,
+    /// Of store calls of processes that die meanwhile, where hosts are apart: they apply all the same.
+    pub ghosts: u32,
     /// Of hints.
     pub deaf: u32,
     /// Mean time between two, in milliseconds; 0: none.
@@ -122,6 +124,7 @@ impl Swarm {
             unknown: rate(rng, 500, 1, 120),
             late: rate(rng, 200, 1, 60),
             slow: rate(rng, 400, 1, 60),
+            ghosts: rate(rng, 500, 100, 900),
             deaf: rate(rng, 300, 100, 1000),
             kills_ms: some(rng, 600, 150, 2500),
             pauses_ms: some(rng, 500, 200, 2500),

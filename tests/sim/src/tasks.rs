@@ -53,6 +53,11 @@ async fn execute(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
     if act.ms > 0 {
         sleep(Duration::from_millis(act.ms)).await;
     }
+    // Whatever else this poll would do dies with it.
+    if node.dying() || node.world.poisons(run, act) {
+        node.die();
+        return std::future::pending().await;
+    }
     let token = node.world.token();
     if ctx.attempt() > act.fails {
         if act.fatal {

@@ -7,6 +7,7 @@ use crate::{
     nemesis::Role,
     node::{Machine, Node},
     outside::Outside,
+    plan::Act,
     rng::Rng,
     swarm::{Blow, Call, Moment, Swarm, Trigger},
 };
@@ -71,6 +72,8 @@ pub(crate) struct Fate {
     pub before: Duration,
     pub after: Duration,
     pub fault: Fault,
+    /// It applies even if its process is dead by then.
+    pub ghost: bool,
 }
 
 /// How a store call goes wrong.
@@ -104,6 +107,8 @@ pub(crate) struct World {
     pub crashes: AtomicU64,
     triggers: Mutex<Vec<Trigger>>,
     tokens: AtomicU64,
+    /// How often the poison of a call worked.
+    poisoned: Mutex<BTreeMap<(RunId, u32), u32>>,
     /// Polls since time last went on.
     spun: Mutex<(Duration, u64)>,
     bodies: AtomicU64,
@@ -132,6 +137,7 @@ impl World {
             crashes: AtomicU64::new(0),
             triggers,
             tokens: AtomicU64::new(0),
+            poisoned: Mutex::default(),
             spun: Mutex::default(),
             bodies: AtomicU64::new(0),
             nodes: Mutex::default(),
@@ -174,6 +180,18 @@ impl World {
     pub fn token(&self) -> u64 {
         self.tokens.fetch_add(1, Ordering::SeqCst) + 1
     }
+    /// Does this execution take its process with it?
+    pub fn poisons(&self, run: RunId, act: &Act) -> bool {
+        let mut poisoned = self.poisoned.lock().expect("nothing panics under this lock");
+        let worked = poisoned.entry((run, act.label)).or_default();
+        *worked += 1;
+        let works = *worked <= act.poison;
+        drop(poisoned);
+        if works {
+            self.log(Event::Poisoned { run });
+        }
+        works
+    }
     pub fn body(&self) -> u32 {
         u32::try_from(self.bodies.fetch_add(1, Ordering::SeqCst)).unwrap_or(u32::MAX)
     }
@@ -206,7 +224,7 @@ impl World {
         };
         let (mut before, mut after) = (part(&mut rng), part(&mut rng));
         if self.healed() {
-            return Fate { before, after, fault: Fault::None };
+            return Fate { before, after, fault: Fault::None, ghost: false };
         }
         if rng.chance(swarm.slow) {
             let ttl = swarm.settings.lease.ttl.as_millis() as u64;
@@ -223,7 +241,8 @@ impl World {
         if fault == Some(Fault::Late) {
             after += rng.ms(1, 500);
         }
-        Fate { before, after, fault: fault.unwrap_or(Fault::None) }
+        let ghost = swarm.own_hosts && rng.chance(swarm.ghosts);
+        Fate { before, after, fault: fault.unwrap_or(Fault::None), ghost }
     }
     pub fn out(&self) -> bool {
         !self.healed() && self.now() < *self.outage.lock().expect("nothing panics under this lock")

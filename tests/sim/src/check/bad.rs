@@ -20,7 +20,7 @@ pub(super) fn at(events: Vec<Event>) -> Vec<(Duration, Event)> {
     events.into_iter().zip(1..).map(|(event, second)| (Duration::from_secs(second), event)).collect()
 }
 pub(super) fn claimed(epoch: u64, done: &[Step]) -> Event {
-    Event::Claimed { run: run(), epoch, node: 1, leased: true, done: done.to_vec() }
+    Event::Claimed { run: run(), epoch, node: 1, leased: true, deaths: 0, done: done.to_vec() }
 }
 pub(super) fn arm(seq: u64, epoch: u64, key: &str) -> Arm {
     Arm { seq, epoch, key: key.into(), stale: false }

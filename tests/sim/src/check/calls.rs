@@ -146,7 +146,7 @@ mod tests {
         assert!(within_the_lease(&with(true, 2)).is_ok());
         assert!(within_the_lease(&with(false, 2)).is_err());
         assert!(within_the_lease(&with(true, 3)).is_err(), "somebody else has the run");
-        let claim = Event::Claimed { run: run(), epoch: 1, node: 1, leased: false, done: vec![] };
+        let claim = Event::Claimed { run: run(), epoch: 1, node: 1, leased: false, deaths: 0, done: vec![] };
         assert!(within_the_lease(&at(vec![claim])).is_err());
     }
 }

@@ -3,12 +3,21 @@
 //! Invariant: with faults healed, waiting is never for ever.
 
 use super::{Events, Verdict};
-use crate::history::{End, Event};
+use crate::history::{End, Event, Noted};
+use lobster_core::{
+    RunId,
+    store::contract::limits::{DEATHS_ALONE, DEATHS_QUARANTINE},
+};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// I22: after the heal phase every run has ended; nothing panicked, was refused or set aside without a reason.
 pub(super) fn ends(events: Events<'_>) -> Verdict {
+    let mut poisoned: BTreeMap<RunId, u32> = BTreeMap::new();
     for (at, event) in events {
         match event {
+            Event::Poisoned { run } => *poisoned.entry(*run).or_default() += 1,
+            Event::Final { run, end: Some(End::Quarantined(why)), .. }
+                if poisoned.get(run).is_some_and(|deaths| *deaths >= DEATHS_QUARANTINE) && why.contains("its process died") => {}
             Event::Stuck { run, state, reason } => {
                 return Err(format!("run {run} has not ended: {state:?}, {reason}"));
             }
@@ -22,6 +31,51 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
             }
             Event::Final { run, end: Some(End::Failure { message, refused: true }), .. } => {
                 return Err(format!("run {run} failed as refused: {message}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// I15: poison is bounded, and a run that killed its process three times is executed with nothing beside it.
+pub(super) fn poison(events: Events<'_>) -> Verdict {
+    let mut deaths: BTreeMap<RunId, u32> = BTreeMap::new();
+    // Runs with a new result since their claim: such a death counts against nobody.
+    let mut fresh = BTreeSet::new();
+    let mut alone: BTreeMap<(u32, RunId), bool> = BTreeMap::new();
+    // Per process: the body polled last, and whether it is to be alone.
+    let mut last: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
+    // Bodies that may not be polled any more: one that is to be alone came before or after them.
+    let mut over = BTreeSet::new();
+    for (at, event) in events {
+        match event {
+            Event::Poisoned { run } if !fresh.contains(run) => {
+                let count = deaths.entry(*run).or_default();
+                *count += 1;
+                if *count > DEATHS_QUARANTINE {
+                    return Err(format!("{at:?}: run {run} killed its process for the {count}th time without a new result"));
+                }
+            }
+            Event::Appended { run, facts, .. } if facts.iter().any(|fact| matches!(fact, Noted::Result { .. })) => {
+                deaths.remove(run);
+                fresh.insert(*run);
+            }
+            Event::Claimed { run, node, deaths, .. } => {
+                fresh.remove(run);
+                alone.insert((*node, *run), *deaths >= DEATHS_ALONE);
+            }
+            Event::Polled { body, node, run, .. } => {
+                let single = alone.get(&(*node, *run)).copied().unwrap_or(false);
+                if over.contains(body) {
+                    return Err(format!("{at:?}: body {body} of run {run} was polled beside one that is to be alone"));
+                }
+                if let Some((before, was_single)) = last.insert(*node, (*body, single))
+                    && before != *body
+                    && (single || was_single)
+                {
+                    over.insert(before);
+                }
             }
             _ => {}
         }
@@ -47,5 +101,23 @@ mod tests {
         assert!(ends(&ended(End::Failure { message: "its own".into(), refused: false })).is_ok());
         assert!(ends(&ended(End::Failure { message: "AmbiguousStep".into(), refused: true })).is_err());
         assert!(ends(&ended(End::Quarantined(String::new()))).is_err());
+    }
+
+    #[test]
+    fn poison_without_bound_and_company_of_the_lonely_are_seen() {
+        let poisoned = || Event::Poisoned { run: run() };
+        let times = |n: usize| std::iter::repeat_with(poisoned).take(n).collect::<Vec<_>>();
+        assert!(poison(&at(times(5))).is_ok());
+        assert!(poison(&at(times(6))).is_err());
+        assert!(
+            poison(&at([times(5), vec![appended(1, 1, vec![result(5)])], times(1), vec![claimed(2, &[])], times(5)].concat()))
+                .is_ok(),
+            "a new result between"
+        );
+        let lonely = || Event::Claimed { run: run(), epoch: 2, node: 1, leased: true, deaths: 3, done: vec![] };
+        let other = |body| Event::Polled { body, node: 1, run: RunId(step(8)), epoch: 1, poll: 1 };
+        assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(3)])).is_ok());
+        assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(1)])).is_err());
+        assert!(poison(&at(vec![lonely(), polled(2, 2, 1), other(3), polled(2, 2, 2)])).is_err());
     }
 }

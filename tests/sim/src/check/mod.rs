@@ -23,7 +23,7 @@ mod records;
 
 /// Everything that is wrong with a history.
 pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
-    let rules: [(&str, Verdict); 14] = [
+    let rules: [(&str, Verdict); 15] = [
         ("I1 at most once", calls::at_most_once(events)),
         ("I1 one effect", calls::one_effect(events)),
         ("I2 intent first", calls::intent_first(events)),
@@ -37,6 +37,7 @@ pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
         ("I6 submits", front::submits(events)),
         ("bodies stop", bodies::stop(events)),
         ("one result per poll, in order", bodies::one_by_one(events)),
+        ("I15 poison", end::poison(events)),
         ("I22 everything ends as it should", end::ends(events)),
     ];
     let broken = rules.into_iter().filter_map(|(rule, verdict)| Some(format!("{rule}: {}", verdict.err()?)));

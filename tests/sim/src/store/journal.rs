@@ -70,7 +70,8 @@ impl Journal for SimStore {
                     for grant in &grants {
                         let recording = world.memory.durable(grant.run).map(|stored| stored.recording);
                         let done = recording.map(|recording| done(grant.run, &recording)).unwrap_or_default();
-                        world.log(Event::Claimed { run: grant.run, epoch: grant.epoch, node, leased, done });
+                        let (run, epoch, deaths) = (grant.run, grant.epoch, grant.deaths);
+                        world.log(Event::Claimed { run, epoch, node, leased, deaths, done });
                     }
                     Ok(grants)
                 })

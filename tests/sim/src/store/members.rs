@@ -53,7 +53,7 @@ impl Members for SimStore {
     }
 
     fn note(&self, incarnation: Incarnation, slot: usize, run: Option<RunId>) {
-        if !self.node.dead() {
+        if !self.node.dying() {
             self.memory().note(incarnation, slot, run);
         }
     }

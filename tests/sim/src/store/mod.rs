@@ -80,7 +80,7 @@ async fn carry<T>(
         sleep(fate.before).await;
     }
     let unknown = |why: &str| Failed::Unknown(why.to_owned());
-    let mut answer = if node.dead() {
+    let mut answer = if node.dead() && !fate.ghost {
         // It died with its process.
         return;
     } else if world.crashes.load(Ordering::SeqCst) != crashes {
@@ -92,7 +92,7 @@ async fn carry<T>(
     } else if fate.fault == Fault::Late {
         drop(tell.send(Err(unknown("the connection broke"))));
         sleep(fate.after).await;
-        if !node.dead() && world.crashes.load(Ordering::SeqCst) == crashes {
+        if (!node.dead() || fate.ghost) && world.crashes.load(Ordering::SeqCst) == crashes {
             drop(apply(world.clone()).await);
             world.pass(&node, call, Moment::Applied);
         }
