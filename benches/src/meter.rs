@@ -30,15 +30,30 @@ pub struct Window {
     pub took: Duration,
     /// Synced statements within.
     pub syncs: u64,
+    /// Time spent in them.
+    pub syncing: Duration,
 }
 
-/// A moment, and how many synced statements came before it.
-pub type Mark = (Instant, u64);
+/// A moment, and what had been synced before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    at: Instant,
+    syncs: u64,
+    syncing: Duration,
+}
+
+impl Mark {
+    /// The window from here to there.
+    pub fn until(self, end: Mark) -> Window {
+        Window { took: end.at - self.at, syncs: end.syncs - self.syncs, syncing: end.syncing - self.syncing }
+    }
+}
 
 /// The wrapping journal.
 pub struct Meter {
     inner: Arc<dyn Journal>,
     syncs: AtomicU64,
+    syncing_ns: AtomicU64,
     /// Highest tail that the store acknowledged to anybody.
     tail: AtomicU64,
     seen: Mutex<Seen>,
@@ -58,6 +73,7 @@ impl Meter {
         let meter = Arc::new(Self {
             inner: tiers.journal.clone(),
             syncs: AtomicU64::new(0),
+            syncing_ns: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             seen: Mutex::default(),
             bell: Notify::new(),
@@ -67,15 +83,19 @@ impl Meter {
 
     /// Now.
     pub fn mark(&self) -> Mark {
-        (Instant::now(), self.syncs.load(Ordering::SeqCst))
+        Mark {
+            at: Instant::now(),
+            syncs: self.syncs.load(Ordering::SeqCst),
+            syncing: Duration::from_nanos(self.syncing_ns.load(Ordering::SeqCst)),
+        }
     }
 
     /// Waits until so many runs have ended, and returns what it took since `from`, or since the first claim.
     pub async fn ended(&self, runs: u64, from: impl FnOnce() -> Option<Mark>) -> Result<Window> {
         let last = self.until(|seen| seen.last.filter(|_| seen.finished >= runs)).await;
         let claimed = self.seen.lock().expect("no code that can panic runs under this lock").claimed;
-        let (began, syncs) = from().or(claimed).ok_or("runs ended that never began")?;
-        Ok(Window { took: last.0 - began, syncs: last.1 - syncs })
+        let began = from().or(claimed).ok_or("runs ended that never began")?;
+        Ok(began.until(last))
     }
 
     /// Waits until some run has this tail in the store.
@@ -94,7 +114,9 @@ impl Meter {
         }
     }
 
-    fn synced(&self) {
+    fn synced(&self, asked: Mark) {
+        let took = u64::try_from(asked.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.syncing_ns.fetch_add(took, Ordering::SeqCst);
         self.syncs.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -118,9 +140,10 @@ impl Meter {
 #[async_trait]
 impl Journal for Meter {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Failed> {
+        let asked = self.mark();
         let answers = self.inner.submit(runs).await?;
         if answers.contains(&Submitted::Created) {
-            self.synced();
+            self.synced(asked);
         }
         Ok(answers)
     }
@@ -129,7 +152,7 @@ impl Journal for Meter {
         let asked = self.mark();
         let grants = self.inner.claim(claim).await?;
         if !grants.is_empty() {
-            self.synced();
+            self.synced(asked);
             self.seen.lock().expect("no code that can panic runs under this lock").claimed.get_or_insert(asked);
         }
         Ok(grants)
@@ -142,9 +165,10 @@ impl Journal for Meter {
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
         let synced = batch.synced;
         let ends: Vec<bool> = batch.offers.iter().map(|offer| matches!(offer.then, Some(Then::Finish { .. }))).collect();
+        let asked = self.mark();
         let answers = self.inner.append(batch).await?;
         if synced {
-            self.synced();
+            self.synced(asked);
         }
         let ended = |(end, answer): (&bool, &Answer)| *end && matches!(answer, Answer::Seen(seen) if seen.then);
         let finishes = ends.iter().zip(&answers).filter(|pair| ended(*pair)).count() as u64;

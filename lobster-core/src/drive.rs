@@ -15,7 +15,7 @@ use crate::{
 };
 use lobster_store::{
     contract::{
-        RunState, Sealed, Then, Wall,
+        Ended, RunState, Sealed, Then, Wall,
         record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, StepName},
     },
     planted,
@@ -390,8 +390,19 @@ async fn see_out(live: &Arc<Live>, end: End) {
             }
             (Some(Interrupt::Release) | None, None) => Then::Release,
         };
+        let ended = match &then {
+            Then::Finish { state, outcome, .. } => Some(Ended { state: *state, outcome: outcome.clone() }),
+            Then::Evict { .. } | Then::Release | Then::Hold { .. } => None,
+        };
         match finish(live, then).await {
-            Finished::Done | Finished::Fenced => return,
+            Finished::Done => {
+                // It is synced: whoever waits for it in this process needs no read.
+                if let Some(ended) = ended {
+                    live.shared.client.ended(live.run, &ended);
+                }
+                return;
+            }
+            Finished::Fenced => return,
             Finished::Forked => {}
             Finished::Refused => {
                 // A hold met a verdict or a cancel.

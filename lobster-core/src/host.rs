@@ -96,11 +96,6 @@ pub(crate) async fn sleep_until(host: &dyn Host, due: Wall) {
     }
 }
 
-/// A fraction in [0, 1).
-pub(crate) fn fraction(random: u64) -> f64 {
-    (random >> 11) as f64 / (1u64 << 53) as f64
-}
-
 /// Ids of runs: UUIDv7 whose first 60 bits grow with every id of this process, so that ids sort in the order of submission
 /// (RFC 9562, section 6.2, method 1: a counter in the twelve bits behind the milliseconds).
 #[derive(Debug, Default)]

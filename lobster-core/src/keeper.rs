@@ -4,9 +4,10 @@
 
 use crate::{
     engine::{Member, Shared},
-    host::{HostRef, fraction, uuid_v7},
+    host::{HostRef, uuid_v7},
     registry::Registry,
     settings::Settings,
+    spec::fraction,
 };
 use lobster_store::{
     Tiers,

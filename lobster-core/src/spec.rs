@@ -2,7 +2,6 @@
 //!
 //! Invariant: everything `#[step]` writes about a step is a [`Spec`] that a person could write.
 
-use crate::host::fraction;
 use std::time::Duration;
 
 /// A step's name, kind and policies. Written by `#[step]`; by hand with struct update from [`Spec::ordinary`] and its siblings.
@@ -85,6 +84,11 @@ impl Retry {
         let full = Duration::from_millis(self.first_ms.saturating_mul(factor).min(self.cap_ms));
         if self.jitter { full.mul_f64(fraction(random)) } else { full }
     }
+}
+
+/// A fraction in [0, 1), of a uniformly drawn number.
+pub(crate) fn fraction(random: u64) -> f64 {
+    (random >> 11) as f64 / (1u64 << 53) as f64
 }
 
 impl Spec {

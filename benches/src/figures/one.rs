@@ -28,11 +28,10 @@ pub async fn round(stage: &Stage<'_>, kind: Kind, steps: u32) -> Result<(f64, u6
     }
     let window = meter.ended(1, work::began).await?;
     lobster.shutdown(Duration::from_secs(5)).await;
-    let syncs = match kind {
-        Kind::Ordinary => stage.sync * window.syncs as f64,
-        Kind::Durable | Kind::Irreversible => 0.0,
+    let net = match kind {
+        // Never more than the window spent in its syncs: the bare ones before it may have been slower.
+        Kind::Ordinary => window.took.as_secs_f64() - (stage.sync * window.syncs as f64).min(window.syncing.as_secs_f64()),
+        Kind::Durable | Kind::Irreversible => window.took.as_secs_f64(),
     };
-    // A sync may have been faster than the bare ones before it; no window is shorter than a microsecond.
-    let took = (window.took.as_secs_f64() - syncs).max(1e-6);
-    Ok((f64::from(steps) / took, window.syncs))
+    Ok((f64::from(steps) / net, window.syncs))
 }

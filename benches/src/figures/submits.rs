@@ -25,7 +25,7 @@ pub async fn round(stage: &Stage<'_>, kind: Kind) -> Result<(f64, u64)> {
     let (tiers, meter) = stage.site.store().await?;
     let client = Lobster::open("").tiers(tiers).connect().await?;
     let key = |task: u32, n: u32| format!("run-{task}-{n}");
-    let (began, before) = meter.mark();
+    let began = meter.mark();
     let runs = match kind {
         Kind::Single => {
             let each = stage.options.scaled(EACH);
@@ -50,6 +50,6 @@ pub async fn round(stage: &Stage<'_>, kind: Kind) -> Result<(f64, u64)> {
             runs
         }
     };
-    let (ended, after) = meter.mark();
-    Ok((f64::from(runs) / (ended - began).as_secs_f64(), after - before))
+    let window = began.until(meter.mark());
+    Ok((f64::from(runs) / window.took.as_secs_f64(), window.syncs))
 }

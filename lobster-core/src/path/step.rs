@@ -50,6 +50,10 @@ where
         Begin::Run(start) => start,
         Begin::Resolve(_) => return pending().await,
     };
+    if start.doubt.is_some() {
+        // Recorded when it was irreversible: running it as another kind would be a call that nobody has asked for.
+        return misfit(call, "is in doubt as an irreversible step, and is another kind of step now").await;
+    }
     let mut number = start.attempts + 1;
     if let Some(due) = start.due {
         call.backoff(due, format!("waits for attempt {number} of {}", name::display(&call.cx.step))).await;
@@ -192,6 +196,14 @@ pub(crate) async fn read<V: DeserializeOwned>(call: &Call, came: Came) -> Result
             pending().await
         }
     }
+}
+
+/// Holds the run of a step whose recording does not fit the code.
+async fn misfit<V>(call: &Call, why: &str) -> Result<V, StepFailed> {
+    if let Some(live) = call.live() {
+        live.interrupt(Interrupt::Hold(format!("{} {why}", name::display(&call.cx.step))));
+    }
+    pending().await
 }
 
 pub(crate) fn kind(kind: StepKind) -> record::StepKind {

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod calls;
+mod changes;
 mod crash;
 mod damage;
 mod irreversible;

@@ -81,3 +81,59 @@ fn the_runs_of_an_engine_whose_runtime_is_gone_go_on_elsewhere() {
     assert_eq!(outcome, (1, 2), "what was recorded is not run again, what was not is run under the next epoch");
     assert_eq!((happened(&world, "note 0"), happened(&world, "stay")), (1, 2));
 }
+
+#[step]
+async fn hogs(ctx: &StepCtx, world: String) -> Result<u64> {
+    happen(&world, "hogs");
+    // Longer than the TTL of these settings, without ever giving the thread back.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(1_800) {
+        std::hint::spin_loop();
+    }
+    Ok(ctx.fencing_token())
+}
+
+#[step(irreversible, in_doubt = hold)]
+async fn charge(ctx: &StepCtx) -> Result<u64> {
+    Ok(ctx.fencing_token())
+}
+
+#[task]
+async fn hogging(ctx: Ctx, world: String) -> Result<(u64, u64)> {
+    let hogged = hogs(&ctx, world).await?;
+    Ok((hogged, charge(&ctx).await?))
+}
+
+#[test]
+fn a_step_that_never_gives_its_thread_back_loses_no_lease() {
+    let place = Place::sqlite();
+    let world = format!("hogs {}", place.url());
+    // One thread for everything: only the lease has one of its own.
+    let hogged = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (sent, run) = std::sync::mpsc::channel();
+    let url = place.url().to_owned();
+    let its_world = world.clone();
+    let thread = std::thread::spawn(move || {
+        hogged.block_on(async {
+            let lobster =
+                lobster_core::Lobster::open(&url).settings(lobster_core::Settings::test()).task(hogging).start().await.unwrap();
+            let run = lobster.submit(hogging, its_world).await.unwrap();
+            sent.send(run.id()).unwrap();
+            let outcome = run.outcome().await.unwrap();
+            lobster.shutdown(Duration::from_secs(5)).await;
+            outcome
+        })
+    });
+    let run = run.recv().unwrap();
+    let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let seen = other.block_on(async {
+        until(&world, "hogs", 1).await;
+        // It would take over whatever it may.
+        let lobster = place.open().task(hogging).start().await.unwrap();
+        let outcome = lobster.run(hogging, run).outcome().await.unwrap();
+        lobster.shutdown(Duration::from_secs(5)).await;
+        outcome
+    });
+    assert_eq!((seen, thread.join().unwrap()), ((1, 1), (1, 1)));
+    assert_eq!(happened(&world, "hogs"), 1);
+}
