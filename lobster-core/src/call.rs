@@ -264,7 +264,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
         seq: *seq,
         intent: intent.clone(),
         windows: known.windows.clone(),
-        died: known.died(),
+        died: known.unseen(),
         verdict: known.verdict.clone(),
         probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
     });

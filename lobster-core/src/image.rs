@@ -51,13 +51,11 @@ impl Known {
             _ => Some(intent),
         }
     }
-    /// Did the process die between the last intent and the record of what came of it?
-    pub fn died(&self) -> bool {
-        match (&self.intent, &self.attempt) {
-            (Some((intent, _)), Some((attempt, _))) => self.result.is_none() && intent > attempt,
-            (Some(_), None) => self.result.is_none(),
-            (None, _) => false,
-        }
+    /// Did nobody see how the last call ended? Its process died in it, or took an intent back that an earlier call had left in doubt.
+    pub fn unseen(&self) -> bool {
+        let Some((intent, _)) = &self.intent else { return false };
+        let after = self.attempt.as_ref().filter(|(attempt, _)| attempt > intent);
+        self.result.is_none() && after.is_none_or(|(_, attempt)| attempt.failure.is_none())
     }
 }
 
@@ -157,5 +155,30 @@ impl Image {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(attempt: Option<Attempt>) -> Known {
+        let intent = Intent { attempt: 5, ..Intent::default() };
+        Known { intent: Some((9, intent)), attempt: attempt.map(|attempt| (10, attempt)), ..Known::default() }
+    }
+
+    #[test]
+    fn an_intent_taken_back_is_no_failure_that_somebody_saw() {
+        let back = Attempt { number: 5, in_doubt: true, ..Attempt::default() };
+        assert!(known(None).unseen());
+        assert!(known(Some(back.clone())).unseen(), "five deaths and an intent taken back do not exhaust the attempts");
+        assert!(!known(Some(Attempt { failure: Some(record::Failure::default()), ..back })).unseen());
+    }
+
+    #[test]
+    fn what_did_not_happen_is_not_in_doubt() {
+        assert!(known(None).in_doubt().is_some());
+        assert!(known(Some(Attempt { in_doubt: true, ..Attempt::default() })).in_doubt().is_some());
+        assert!(known(Some(Attempt { in_doubt: false, ..Attempt::default() })).in_doubt().is_none());
     }
 }
