@@ -31,10 +31,21 @@ pub(crate) fn point(name: &str) {
         && armed.name == name
         && armed.passed.fetch_add(1, Ordering::SeqCst) + 1 == armed.pass
     {
-        // The signal takes effect before the call returns to this thread.
         let sent = rustix::process::kill_process(rustix::process::getpid(), armed.signal);
         assert!(sent.is_ok(), "a process may always signal itself");
+        // A kill ends every thread before the call returns to any. A stop is a signal like others: the main thread takes it
+        // when it can, and until then this thread would walk on past its point. Once it is taken, no thread comes back from
+        // a system call, the read below among them.
+        while armed.signal == rustix::process::Signal::STOP && stop_pending() {}
     }
+}
+
+/// Does a stop sent to this process still wait to be taken by one of its threads? Where the system does not say: no.
+#[cfg(feature = "crash-points")]
+fn stop_pending() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).map(|mask| u64::from_str_radix(mask.trim(), 16));
+    matches!(mask, Some(Ok(mask)) if mask & (1 << (rustix::process::Signal::STOP.as_raw() - 1)) != 0)
 }
 
 /// Passes a named point.
