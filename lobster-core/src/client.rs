@@ -268,8 +268,8 @@ impl Client {
     /// States what became of an irreversible call in doubt, for a run that is held: `Happened(value)`, with the value that the step
     /// returns, or `Closed`. The run goes on by itself. `Closed` counts only after the end of the call's window.
     ///
-    /// `step` is the step's public id, from [`show`](Client::show) or [`StepCtx::step_id`](crate::StepCtx::step_id). The value is
-    /// recorded as it is given: one whose JSON does not fit the step's type holds the run for good.
+    /// `step` is the step's public id, from [`show`](Client::show) or [`StepCtx::step_id`](crate::StepCtx::step_id). A value whose
+    /// JSON does not fit the step's type is refused by the run's holder: the run is held again, says so, and takes another verdict.
     ///
     /// # Errors
     /// `Invalid`: `NotSeen` and `Unknown` resolve nothing, or the value cannot be encoded. `Held`: the step is not in doubt, or the

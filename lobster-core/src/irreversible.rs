@@ -78,12 +78,12 @@ pub(crate) async fn irreversible<V: DeserializeOwned>(call: Call, act: Act, ask:
         Begin::Refused(failed) => return Err(failed),
         Begin::Run(start) => {
             let Some(live) = call.live().cloned() else { return unrecorded(&call, act, ask).await };
-            launch(&live, &call, start, act, ask, true);
+            launch::<V>(&live, &call, start, act, ask, true);
             call.outcome().await
         }
         Begin::Resolve(start) => {
             if let Some(live) = call.live().cloned() {
-                launch(&live, &call, start, act, ask, false);
+                launch::<V>(&live, &call, start, act, ask, false);
             }
             pending().await
         }
@@ -91,7 +91,7 @@ pub(crate) async fn irreversible<V: DeserializeOwned>(call: Call, act: Act, ask:
     crate::path::step::read(&call, came).await
 }
 
-fn launch(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask>, attended: bool) {
+fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask>, attended: bool) {
     let step = call.cx.step.clone();
     let mut inner = live.lock();
     if attended && let Some(open) = inner.calls.get_mut(&call.id()) {
@@ -105,6 +105,7 @@ fn launch(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask
         step,
         act: Mutex::new(act),
         ask: ask.map(Mutex::new),
+        misfit: |payload| codec::decode::<V>(payload).err().map(|error| error.to_string()),
         attempts: start.attempts,
         generation: start.generation,
         sticky: start.doubt.is_some(),
@@ -121,6 +122,8 @@ struct Conductor {
     /// Behind locks only to be shared between threads; one task calls them.
     act: Mutex<Act>,
     ask: Option<Mutex<Ask>>,
+    /// Why a stated value is none of this step's, if so.
+    misfit: fn(&Payload) -> Option<String>,
     attempts: u32,
     generation: u32,
     /// An earlier attempt of this generation may have happened.
@@ -445,6 +448,11 @@ impl Conductor {
         if let Some(verdict) = doubt.verdict.take() {
             match verdict.happened {
                 Some(Happened::Result(StepResult { came: Some(came), .. })) => {
+                    if let Came::Value(value) = &came
+                        && let Some(why) = (self.misfit)(value)
+                    {
+                        return self.refuse_verdict(doubt.intent, &why).await;
+                    }
                     return Ok(Phase::Done(self.record(&doubt, came).await));
                 }
                 Some(Happened::Closed(_)) => {
@@ -468,6 +476,29 @@ impl Conductor {
                 self.hold(why)
             }
         }
+    }
+
+    /// Asks for another verdict: the intent is stated again as it was, so that the one that does not fit speaks of nothing any more.
+    async fn refuse_verdict(&self, intent: Intent, why: &str) -> Result<Phase, Interrupted> {
+        let why = format!("the value that was stated for it does not fit the step: {why}");
+        let attempt = Attempt {
+            step: Some((*self.step).clone()),
+            number: self.attempts,
+            failure: Some(Failure { message: why.clone(), ..Failure::default() }),
+            due_ms: 0,
+            in_doubt: true,
+            generation: self.generation,
+            probes: 0,
+        };
+        let seq = {
+            let mut inner = self.live.lock();
+            intend(&self.live, &mut inner, Fact::Intent(intent), Fact::Attempt(attempt.clone()));
+            commit(&self.live, &mut inner, Fact::Attempt(attempt), true)
+        };
+        if !self.live.synced(seq).await {
+            return Err(Interrupted);
+        }
+        self.hold(&why)
     }
 
     /// The remote closed the key: the next call has another.

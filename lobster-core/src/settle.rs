@@ -60,6 +60,8 @@ async fn state(
     meant: impl Fn((u64, &StepName)) -> bool,
 ) -> Result<(), Error> {
     let not_found = || Error::new(ErrorKind::NotFound, format!("there is no run {run}"));
+    // What the caller speaks of is the call that is in doubt now: not one that follows while this looks again.
+    let mut spoken_of = None;
     loop {
         let stored = stores.tiers.catalog.read(run).await?.ok_or_else(not_found)?;
         if stored.summary.state.ended() {
@@ -70,7 +72,7 @@ async fn state(
             let (seq, intent) = known.in_doubt()?;
             meant((*seq, name)).then(|| (name.clone(), *seq, intent.clone()))
         });
-        let Some((step, intent, _)) = found else {
+        let Some((step, intent, _)) = found.filter(|(_, intent, _)| *spoken_of.get_or_insert(*intent) == *intent) else {
             return Err(Error::new(ErrorKind::Held, format!("this step of run {run} is not in doubt")));
         };
         if origin == Origin::Person && stored.summary.state == RunState::Running {

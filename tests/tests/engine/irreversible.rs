@@ -283,6 +283,40 @@ on_both! {
         assert_eq!(lobster.resolve(run.id(), step, Fate::Happened(6)).await.unwrap_err().kind(), ErrorKind::Held);
     }
 
+    async fn a_stated_value_of_another_type_is_refused_and_another_verdict_is_taken(place) {
+        let lobster = engine!(place);
+        let world = format!("misfit {}", place.url());
+        let run = lobster.submit(by_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
+        reason_held(&lobster, run.id()).await;
+        let step = lobster.show(run.id()).await.unwrap().steps[0].id;
+        lobster.resolve(run.id(), step, Fate::Happened("a receipt")).await.unwrap();
+        let why = loop {
+            let why = reason_held(&lobster, run.id()).await;
+            if why.contains("stated") {
+                break why;
+            }
+        };
+        assert!(why.contains("does not fit") && why.contains("a receipt"), "{why}");
+        lobster.resolve(run.id(), step, Fate::Happened(5)).await.unwrap();
+        assert_eq!(run.outcome().await.unwrap(), 5);
+        assert_eq!(happened(&world, "call"), 1);
+    }
+
+    async fn a_stated_value_of_another_type_does_not_let_an_exhausted_call_go_again(place) {
+        let lobster = engine!(place);
+        let world = format!("misfit retry {}", place.url());
+        let run = lobster.submit(by_retry, plan(world.clone(), &[End::Error; 9], &[])).await.unwrap();
+        reason_held(&lobster, run.id()).await;
+        let calls = happened(&world, "call");
+        let step = lobster.show(run.id()).await.unwrap().steps[0].id;
+        lobster.resolve(run.id(), step, Fate::Happened([1, 2])).await.unwrap();
+        while !reason_held(&lobster, run.id()).await.contains("stated") {}
+        assert_eq!(happened(&world, "call"), calls);
+        lobster.resolve(run.id(), step, Fate::Happened(7)).await.unwrap();
+        assert_eq!(run.outcome().await.unwrap(), 7);
+        assert_eq!(happened(&world, "call"), calls);
+    }
+
     async fn a_person_may_close_a_call_and_it_is_made_again_with_another_key(place) {
         let lobster = engine!(place);
         let world = format!("close {}", place.url());
