@@ -7,7 +7,7 @@ use lobster_store::{
     contract::{
         Answer, Batch, Beat, Boot, Catalog, Claim, Clock, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun, Offer,
         Restored, Row, RunId, RunState, Sealed, TaskVersion, Then, Wall,
-        record::{Ending, Input, Kind, Outcome, row_crc},
+        record::{Ending, Input, Kind, Outcome},
     },
     sqlite::Sqlite,
 };
@@ -202,10 +202,7 @@ impl Bench {
                 epoch: grant.epoch,
                 head,
                 rows: (head..head + rows)
-                    .map(|seq| {
-                        let mark = row_crc(grant.run, grant.epoch, seq, seq, &body);
-                        Row { from: seq, to: seq, body: body.clone(), mark, intent: false }
-                    })
+                    .map(|seq| Row::new(grant.run, grant.epoch, seq, seq, Some(body.clone()), None))
                     .collect(),
                 progress: true,
                 then: None,

@@ -6,7 +6,7 @@ use lobster_store::{
     contract::{
         Answer, Batch, Beat, Catalog, Claim, Clock, Evidence, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun,
         Offer, Renewed, Revoked, Row, RunId, RunState, Sealed, Seen, TaskVersion, Then, Wake, Wall,
-        record::{Came, Fact, Input, Intent, Kind, Outcome, Payload, StepResult, encode_delta, row_crc},
+        record::{Came, Fact, Input, Intent, Kind, Outcome, Payload, StepResult, encode_delta},
     },
     memory::Memory,
 };
@@ -34,8 +34,8 @@ fn new_run(number: u8) -> NewRun {
 
 fn row(run: RunId, epoch: u64, from: u64, facts: Vec<Fact>) -> Row {
     let (to, intent) = (from + facts.len() as u64 - 1, matches!(facts.as_slice(), [Fact::Intent(_)]));
-    let body: bytes::Bytes = facts.into_iter().flat_map(encode_delta).collect::<Vec<u8>>().into();
-    Row { from, to, mark: row_crc(run, epoch, from, to, &body), body, intent }
+    let body: bytes::Bytes = (from..).zip(facts).flat_map(|(seq, fact)| encode_delta(seq, fact)).collect::<Vec<u8>>().into();
+    Row { intent, ..Row::new(run, epoch, from, to, Some(body), None) }
 }
 
 fn result() -> Fact {

@@ -6,7 +6,7 @@ use crate::contract::{
     Batch, Epoch, Grant, Incarnation, Offer, Row, RunId, RunState, Sealed, Seq, StoredRow, Then, Wall,
     record::{
         Came, Codec, Ending, Fact, Fate, Happened, Input, Intent, Kind, Outcome, Payload, StepName, StepResult, Which,
-        encode_delta, open_row, row_crc,
+        encode_delta, open_deltas,
     },
 };
 use bytes::Bytes;
@@ -51,9 +51,8 @@ fn result(seq: Seq, data: Bytes) -> Fact {
 
 fn row(run: RunId, epoch: Epoch, from: Seq, facts: Vec<Fact>, intent: bool) -> Row {
     let to = from + facts.len() as u64 - 1;
-    let body: Bytes = facts.into_iter().flat_map(encode_delta).collect::<Vec<u8>>().into();
-    let mark = row_crc(run, epoch, from, to, &body);
-    Row { from, to, body, mark, intent }
+    let body: Bytes = (from..).zip(facts).flat_map(|(seq, fact)| encode_delta(seq, fact)).collect::<Vec<u8>>().into();
+    Row { intent, ..Row::new(run, epoch, from, to, Some(body), None) }
 }
 
 /// An offer by the holder of `grant`, so far without rows, at the tail of the grant.
@@ -138,17 +137,25 @@ impl Build for Offer {
     }
 }
 
-/// The seqs a stored row was made for, after all its checks.
+/// The seqs a stored row of deltas was made for, after all its checks.
 pub(super) fn seqs(run: RunId, row: &StoredRow) -> Vec<Seq> {
-    let facts = open_row(run, row.epoch, row.from, row.to, &row.body, row.crc).expect("a row comes back as it was stored");
+    let facts = open_deltas(run, row.epoch, row.from, row.to, &row.sealed.body, row.sealed.crc);
     let name = |fact: Fact| match fact {
         Fact::Result(StepResult { step, .. }) => step,
         Fact::Intent(Intent { step, .. }) => step,
         other => panic!("only results and intents were stored, not {other:?}"),
     };
-    let seq = |fact: Fact| match name(fact).and_then(|step| step.which) {
-        Some(Which::Key(seq)) => seq.parse().expect("a step made here is keyed by its seq"),
+    let seq = |(seq, fact): (Seq, Fact)| match name(fact).and_then(|step| step.which) {
+        Some(Which::Key(key)) => assert_eq!(key, seq.to_string(), "a step made here is keyed by its seq"),
         other => panic!("a step made here is keyed by its seq, not {other:?}"),
     };
-    facts.into_iter().map(seq).collect()
+    facts
+        .expect("a row comes back as it was stored")
+        .into_iter()
+        .map(|delta| {
+            let at = delta.0;
+            seq(delta);
+            at
+        })
+        .collect()
 }

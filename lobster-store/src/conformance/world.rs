@@ -199,7 +199,7 @@ impl World {
     /// The seqs in a run's recording.
     pub(super) async fn seqs(&self, run: RunId) -> Vec<Seq> {
         let stored = self.read(run).await;
-        stored.recording.rows.iter().flat_map(|row| build::seqs(run, row)).collect()
+        stored.recording.deltas.iter().flat_map(|row| build::seqs(run, row)).collect()
     }
 
     /// See [`Harness::advance`]; `false` ends the case.

@@ -6,7 +6,7 @@ use super::{
     clock::Wall,
     error::Result,
     ids::{Digest, Epoch, Incarnation, Mark, RunId, Seq},
-    record::{Sealed, StepName},
+    record::{self, Sealed, StepName},
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -138,16 +138,18 @@ pub struct Grant {
     pub wake: u64,
 }
 
-/// A row of deltas, as offered.
+/// A row, as offered: deltas, changes, or both. Every seq of it has at least one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Seq of its first delta.
+    /// Its first seq.
     pub from: Seq,
-    /// Seq of its last delta.
+    /// Its last seq.
     pub to: Seq,
-    /// Encoded [`Deltas`](super::record::Deltas).
-    pub body: Bytes,
-    /// [`row_crc`](super::record::row_crc) of it: the run's mark once it is applied.
+    /// Encoded [`Deltas`](super::record::Deltas); they stay to the end of the run.
+    pub deltas: Option<Sealed>,
+    /// Encoded [`Changes`](super::record::Changes); a fold replaces them.
+    pub changes: Option<Sealed>,
+    /// [`row_mark`](super::record::row_mark) of it: the run's mark once it is applied.
     pub mark: Mark,
     /// Is it an intent? Such a row is refused once a cancel is asked for.
     pub intent: bool,
@@ -300,7 +302,21 @@ pub fn decide(row: Option<&RunRow>, offer: &Offer, incarnation: Incarnation) -> 
     }
 }
 
-/// A row of deltas, as stored. Not checked yet.
+impl Row {
+    /// A row of what it holds; `None` twice is no row.
+    pub fn new(run: RunId, epoch: Epoch, from: Seq, to: Seq, deltas: Option<Bytes>, changes: Option<Bytes>) -> Self {
+        let deltas = deltas.map(|body| Sealed { crc: record::delta_crc(run, epoch, from, to, &body), body });
+        let changes = changes.map(|body| Sealed { crc: record::change_crc(run, epoch, from, to, &body), body });
+        let mark = record::row_mark(deltas.as_ref().map(|half| half.crc), changes.as_ref().map(|half| half.crc));
+        Self { from, to, deltas, changes, mark, intent: false }
+    }
+    /// The same, as the row of an intent.
+    pub fn intent(self) -> Self {
+        Self { intent: true, ..self }
+    }
+}
+
+/// A row of deltas or of changes, as stored. Not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
     /// Epoch under which it was appended.
@@ -309,10 +325,72 @@ pub struct StoredRow {
     pub from: Seq,
     /// Last seq.
     pub to: Seq,
-    /// Encoded deltas.
-    pub body: Bytes,
-    /// Stored checksum.
-    pub crc: Mark,
+    /// Its encoded list, and the stored checksum.
+    pub sealed: Sealed,
+}
+
+/// A part of a snapshot, as stored. Not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPart {
+    /// Its id within the run.
+    pub id: u64,
+    /// The sealed [`Part`](super::record::Part).
+    pub sealed: Sealed,
+}
+
+/// A snapshot, as stored. Not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Everything up to here is in it.
+    pub seq: Seq,
+    /// The sealed [`Manifest`](super::record::Manifest).
+    pub manifest: Sealed,
+    /// Its parts, by id.
+    pub parts: Vec<StoredPart>,
+}
+
+/// What makes a snapshot current.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
+    /// The owner.
+    pub incarnation: Incarnation,
+    /// The run.
+    pub run: RunId,
+    /// The holder's epoch.
+    pub epoch: Epoch,
+    /// Seq of the snapshot that it replaces; 0: there is none.
+    pub base: Seq,
+    /// Its own seq: the end of a row that the store has acknowledged, beyond `base`.
+    pub seq: Seq,
+    /// The sealed [`Manifest`](super::record::Manifest).
+    pub manifest: Sealed,
+    /// Parts that are new.
+    pub parts: Vec<StoredPart>,
+    /// Ids of parts that are not needed any more.
+    pub dropped: Vec<u64>,
+}
+
+/// Answer to a fold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folded {
+    /// The snapshot is current, and the changes it covers are gone.
+    Done,
+    /// The store lost what the fold builds on: its tail is before `seq`, or its snapshot is not the one at `base`. Nothing changed.
+    Behind,
+    /// The run's row does not name this owner and epoch any more. Nothing changed.
+    Fenced,
+    /// Someone else has locked the run's row. Nothing changed.
+    Busy,
+}
+
+/// The rule of [`fold`](Journal::fold), on a locked row and the seq of the run's snapshot (0: none). Never [`Busy`](Folded::Busy).
+pub fn decide_fold(row: Option<&RunRow>, snapshot: Seq, fold: &Fold) -> Folded {
+    match row {
+        Some(row) if row.owner == Some(fold.incarnation) && row.epoch == fold.epoch && row.state == RunState::Running => {
+            if row.tail < fold.seq || snapshot != fold.base { Folded::Behind } else { Folded::Done }
+        }
+        _ => Folded::Fenced,
+    }
 }
 
 /// A verdict, as stored. Not checked yet.
@@ -329,8 +407,12 @@ pub struct StoredVerdict {
 pub struct Recording {
     /// The sealed input.
     pub input: Sealed,
-    /// Rows in seq order.
-    pub rows: Vec<StoredRow>,
+    /// The snapshot, if it was folded.
+    pub snapshot: Option<Snapshot>,
+    /// Rows of deltas in seq order, from the first.
+    pub deltas: Vec<StoredRow>,
+    /// Rows of changes in seq order, from the snapshot on.
+    pub changes: Vec<StoredRow>,
     /// Verdicts on intents.
     pub verdicts: Vec<StoredVerdict>,
     /// Tail of the run's row in that snapshot.
@@ -420,7 +502,8 @@ pub struct Attention {
 /// The journal of one installation.
 ///
 /// Every call either applies whole or not at all. A call whose future is dropped may still apply: callers keep store
-/// calls on tasks that always finish. Except for a relaxed [`append`](Journal::append), whatever is acknowledged is synced.
+/// calls on tasks that always finish. Except for a relaxed [`append`](Journal::append) and a [`fold`](Journal::fold), whatever is
+/// acknowledged is synced.
 ///
 /// # Errors
 /// Of each call: [`Unavailable`](super::Failed::Unavailable), it did not apply; [`Unknown`](super::Failed::Unknown), whether it
@@ -441,6 +524,13 @@ pub trait Journal: Send + Sync + 'static {
     /// The committer's statement; see [`decide`] for its rule. One answer per offer, in order. A synced batch always writes
     /// each locked row, so that everything appended to it before is synced with it.
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>>;
+
+    /// Makes a snapshot current, in one transaction: its new parts are stored, dropped ones and the changes up to `seq` go. See
+    /// [`decide_fold`] for its rule. Acknowledged like a relaxed append: a crash of the store may take the whole of it back.
+    async fn fold(&self, fold: Fold) -> Result<Folded>;
+
+    /// Reads parts of the current snapshot, in the order asked for; fewer if some are not there any more.
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>>;
 
     /// Asks for the end of a run. One that is not running ends at once with `outcome`.
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled>;

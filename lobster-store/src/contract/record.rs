@@ -1,5 +1,8 @@
 //! The records that stores keep: protobuf messages (`proto/records.proto`), their checks, and the frame of a row.
 //!
+//! A run has two kinds of records under one range of seqs: [deltas](Delta), which are kept to its end, and [changes](Change), which the
+//! fold that covers them replaces by [parts](Part) and a [manifest](Manifest).
+//!
 //! Invariant: bytes that fail a check never leave this module as a value.
 
 use super::{
@@ -10,8 +13,14 @@ use super::{
 use bytes::Bytes;
 use prost::Message;
 
+mod state;
 #[cfg(test)]
 mod tests;
+
+pub use state::{
+    Change, Changed, Changes, Entries, Entry, Items, Manifest, MemberChange, MemberParts, Part, PartRef, Round, StateChange,
+    StateParts, What, Whole, change_crc, digest, encode_change, open_changes,
+};
 
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -232,12 +241,15 @@ pub struct Window {
     pub end_ns: u64,
 }
 
-/// One recorded fact. Its seq is its position: the first delta of a row has the row's `seq_from`.
+/// One recorded fact.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Delta {
     /// The fact.
     #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6")]
     pub fact: Option<Fact>,
+    /// Its seq.
+    #[prost(uint64, tag = "15")]
+    pub seq: u64,
 }
 
 /// What a delta records.
@@ -263,7 +275,7 @@ pub enum Fact {
     Attached(StepName),
 }
 
-/// Body of a row: deltas in seq order.
+/// Body of a row of deltas: in seq order.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Deltas {
     /// The deltas.
@@ -351,6 +363,8 @@ pub enum Kind {
     Outcome,
     /// A verdict.
     Verdict,
+    /// A manifest.
+    Manifest,
 }
 
 impl Kind {
@@ -359,6 +373,7 @@ impl Kind {
             Kind::Input => "input",
             Kind::Outcome => "outcome",
             Kind::Verdict => "verdict",
+            Kind::Manifest => "manifest",
         }
     }
 }
@@ -387,40 +402,66 @@ impl Sealed {
     }
 }
 
-/// Checksum of a row of deltas: its place is part of it, so a valid row moved elsewhere does not pass.
-pub fn row_crc(run: RunId, epoch: Epoch, from: Seq, to: Seq, body: &[u8]) -> Mark {
+/// Checksum of the deltas of a row: its place is part of it, so valid ones moved elsewhere do not pass.
+pub fn delta_crc(run: RunId, epoch: Epoch, from: Seq, to: Seq, body: &[u8]) -> u32 {
     seal("delta", run, [epoch, from, to], body)
 }
 
-/// Checks a row of deltas and decodes it.
+/// The mark of a row: of its deltas' checksum and its changes', of whichever it has.
+pub fn row_mark(deltas: Option<u32>, changes: Option<u32>) -> Mark {
+    match (deltas, changes) {
+        (Some(deltas), Some(changes)) => digest(deltas, changes),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => 0,
+    }
+}
+
+/// Checks the deltas of a row and decodes them.
 ///
 /// # Errors
-/// [`Failed::Corrupt`] naming run and seq: wrong size, checksum, encoding, count, or a delta without a fact.
-pub fn open_row(run: RunId, epoch: Epoch, from: Seq, to: Seq, body: &Bytes, crc: Mark) -> Result<Vec<Fact>, Failed> {
+/// [`Failed::Corrupt`] naming run and seq: wrong size, checksum, encoding or order, or a delta without a fact.
+pub fn open_deltas(run: RunId, epoch: Epoch, from: Seq, to: Seq, body: &Bytes, crc: u32) -> Result<Vec<(Seq, Fact)>, Failed> {
     let corrupt = |why: String| Failed::Corrupt { run, seq: from, record: "delta", why };
-    if body.len() > 2 * limits::RECORD_BYTES {
-        return Err(corrupt(format!("{} bytes, more than any row has", body.len())));
-    }
-    if row_crc(run, epoch, from, to, body) != crc {
-        return Err(corrupt("checksum differs".into()));
-    }
+    checked("delta", run, [epoch, from, to], body, crc)?;
     let deltas = Deltas::decode(body.clone()).map_err(|error| corrupt(error.to_string()))?.deltas;
-    if from == 0 || to < from || deltas.len() as u64 != to - from + 1 {
-        return Err(corrupt(format!("{} deltas where {from}..={to} belong", deltas.len())));
-    }
-    deltas
-        .into_iter()
-        .map(|delta| delta.fact.ok_or_else(|| corrupt("a delta of a kind this code does not know".into())))
-        .collect()
+    let mut last = None;
+    let facts = deltas.into_iter().map(|delta| {
+        if !(from..=to).contains(&delta.seq) || last.is_some_and(|last| last >= delta.seq) {
+            return Err(corrupt(format!("a delta of seq {} where {from}..={to} belong", delta.seq)));
+        }
+        last = Some(delta.seq);
+        Ok((delta.seq, delta.fact.ok_or_else(|| corrupt("a delta of a kind this code does not know".into()))?))
+    });
+    facts.collect()
 }
 
 /// Encodes one delta as an element of [`Deltas`]: rows are these bytes put behind one another.
-pub fn encode_delta(fact: Fact) -> Bytes {
-    let delta = Delta { fact: Some(fact) };
-    let len = delta.encoded_len();
+pub fn encode_delta(seq: Seq, fact: Fact) -> Bytes {
+    element(&Delta { fact: Some(fact), seq })
+}
+
+/// A message as an element of the one repeated field of its list.
+fn element(message: &impl Message) -> Bytes {
+    let len = message.encoded_len();
     let mut bytes = Vec::with_capacity(len + 1 + prost::length_delimiter_len(len));
-    prost::encoding::message::encode(1, &delta, &mut bytes);
+    prost::encoding::message::encode(1, message, &mut bytes);
     Bytes::from(bytes)
+}
+
+/// Size, place and checksum of a half of a row.
+fn checked(kind: &'static str, run: RunId, place: [u64; 3], body: &Bytes, crc: u32) -> Result<(), Failed> {
+    let [_, from, to] = place;
+    let corrupt = |why: String| Err(Failed::Corrupt { run, seq: from, record: kind, why });
+    if body.len() > 2 * limits::RECORD_BYTES {
+        return corrupt(format!("{} bytes, more than any row has", body.len()));
+    }
+    if seal(kind, run, place, body) != crc {
+        return corrupt("checksum differs".into());
+    }
+    if from == 0 || to < from {
+        return corrupt(format!("{from}..={to} are no seqs"));
+    }
+    Ok(())
 }
 
 fn seal(kind: &str, run: RunId, place: [u64; 3], body: &[u8]) -> u32 {

@@ -48,10 +48,8 @@ impl State {
 
     /// The run as a crash would leave it.
     pub(super) fn durable(&self, id: RunId) -> Option<Stored> {
-        let (run, hot, rows) = self.synced(id)?;
-        let mut recording = run.recording();
-        recording.rows.truncate(rows);
-        (recording.tail, recording.mark) = (hot.fence.tail, hot.fence.mark);
+        let (run, hot, deltas, folding) = self.synced(id)?;
+        let recording = run.recording_of(hot, deltas, &folding);
         let ended = hot.ended.as_ref().map(|(_, outcome)| Ended { state: hot.fence.state, outcome: outcome.clone() });
         Some(Stored { summary: run.summary(id, hot), recording, ended })
     }

@@ -4,13 +4,13 @@
 
 use super::{
     Memory,
-    state::{Hot, Run, State},
+    state::{Folding, Hot, Run, State},
     strict,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Grant, Incarnation, Journal, NewRun, NewVerdict, NodeState, Offer, Recording,
-    Restored, Result, RunId, RunRow, RunState, Sealed, Seen, StoredRow, StoredVerdict, Submitted, Then, VerdictAnswer, Wall,
-    decide, limits,
+    Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, NodeState, Offer,
+    Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq, Snapshot, StoredPart, StoredRow, StoredVerdict,
+    Submitted, Then, VerdictAnswer, Wall, decide, decide_fold, limits,
 };
 use crate::planted;
 use async_trait::async_trait;
@@ -39,6 +39,21 @@ impl Journal for Memory {
             strict::batch(&batch)?;
         }
         Ok(self.with(|state| state.append(batch)))
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        if self.strict {
+            strict::fold(&fold)?;
+        }
+        Ok(self.with(|state| state.fold(fold)))
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        Ok(self.with(|state| {
+            let parts = state.run(run).map(|run| &run.folding.parts);
+            let part = |id: &u64| Some(StoredPart { id: *id, sealed: parts?.get(id)?.clone() });
+            ids.iter().filter_map(part).collect()
+        }))
     }
 
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
@@ -91,7 +106,8 @@ impl State {
             tags: new.tags,
             submitted: now,
             input: new.input,
-            rows: Vec::new(),
+            deltas: Vec::new(),
+            folding: Folding::default(),
             verdicts: BTreeMap::new(),
             hot,
         };
@@ -191,7 +207,9 @@ impl State {
         self.stirred |= seen.then;
         self.change(offer.run, |run| {
             for row in offer.rows.into_iter().take(seen.rows) {
-                run.rows.push(StoredRow { epoch: offer.epoch, from: row.from, to: row.to, body: row.body, crc: row.mark });
+                let stored = |sealed| StoredRow { epoch: offer.epoch, from: row.from, to: row.to, sealed };
+                run.deltas.extend(row.deltas.map(stored));
+                run.folding.changes.extend(row.changes.map(stored));
             }
             run.hot.fence.tail = seen.tail;
             run.hot.fence.mark = seen.mark;
@@ -204,6 +222,34 @@ impl State {
             }
         });
         seen
+    }
+
+    fn fold(&mut self, fold: Fold) -> Folded {
+        let run = self.run(fold.run);
+        let (fence, snapshot) = (run.map(|run| &run.hot.fence), run.map_or(0, |run| run.folding.seq()));
+        let fence = match fence {
+            Some(fence) if planted!("fold_not_fenced") => Some(Cow::Owned(RunRow {
+                owner: Some(fold.incarnation),
+                epoch: fold.epoch,
+                state: RunState::Running,
+                ..fence.clone()
+            })),
+            fence => fence.map(Cow::Borrowed),
+        };
+        let answer = decide_fold(fence.as_deref(), snapshot, &fold);
+        if answer != Folded::Done {
+            return answer;
+        }
+        self.remember_folding(fold.run);
+        self.change(fold.run, |run| {
+            let folding = &mut run.folding;
+            let covered = if planted!("fold_drops_what_follows") { Seq::MAX } else { fold.seq };
+            folding.changes.retain(|row| row.to > covered);
+            fold.dropped.iter().for_each(|id| _ = folding.parts.remove(id));
+            folding.parts.extend(fold.parts.into_iter().map(|part| (part.id, part.sealed)));
+            folding.snapshot = Some((fold.seq, fold.manifest));
+        });
+        answer
     }
 
     fn cancel(&mut self, id: RunId, outcome: Sealed, at: Wall) -> Cancelled {
@@ -298,13 +344,25 @@ impl State {
 
 impl Run {
     pub(super) fn recording(&self) -> Recording {
+        self.recording_of(&self.hot, self.deltas.clone(), &self.folding)
+    }
+
+    /// The recording, with these versions of what changes.
+    pub(super) fn recording_of(&self, hot: &Hot, deltas: Vec<StoredRow>, folding: &Folding) -> Recording {
         let verdicts = self.verdicts.iter().map(|(intent, fate)| StoredVerdict { intent: *intent, fate: fate.clone() });
+        let parts = folding.parts.iter().map(|(id, sealed)| StoredPart { id: *id, sealed: sealed.clone() });
         Recording {
             input: self.input.clone(),
-            rows: self.rows.clone(),
+            snapshot: folding.snapshot.as_ref().map(|(seq, manifest)| Snapshot {
+                seq: *seq,
+                manifest: manifest.clone(),
+                parts: parts.collect(),
+            }),
+            deltas,
+            changes: folding.changes.clone(),
             verdicts: verdicts.collect(),
-            tail: self.hot.fence.tail,
-            mark: self.hot.fence.mark,
+            tail: hot.fence.tail,
+            mark: hot.fence.mark,
         }
     }
 

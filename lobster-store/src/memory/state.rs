@@ -29,9 +29,35 @@ pub(super) struct Run {
     pub(super) tags: Vec<String>,
     pub(super) submitted: Wall,
     pub(super) input: Sealed,
-    pub(super) rows: Vec<StoredRow>,
+    pub(super) deltas: Vec<StoredRow>,
+    pub(super) folding: Folding,
     pub(super) verdicts: BTreeMap<Seq, Sealed>,
     pub(super) hot: Hot,
+}
+
+/// What a fold replaces, and by what. Copied when a fold is about to change it.
+#[derive(Clone, Default)]
+pub(super) struct Folding {
+    pub(super) changes: Vec<StoredRow>,
+    /// Seq and manifest of the snapshot.
+    pub(super) snapshot: Option<(Seq, Sealed)>,
+    pub(super) parts: BTreeMap<u64, Sealed>,
+}
+
+impl Folding {
+    pub(super) fn seq(&self) -> Seq {
+        self.snapshot.as_ref().map_or(0, |(seq, _)| *seq)
+    }
+}
+
+/// The synced version of a run that was changed since without a sync.
+struct Synced {
+    hot: Hot,
+    /// How many rows of each stay.
+    deltas: usize,
+    changes: usize,
+    /// As it was, if it was folded since.
+    folding: Option<Folding>,
 }
 
 impl Run {
@@ -73,7 +99,7 @@ impl Node {
 /// The synced version of everything that was changed since without a sync.
 #[derive(Default)]
 struct Relaxed {
-    runs: BTreeMap<RunId, (Hot, usize)>,
+    runs: BTreeMap<RunId, Synced>,
     beats: BTreeMap<Incarnation, Beat>,
 }
 
@@ -189,7 +215,24 @@ impl State {
     /// back to what was before it.
     pub(super) fn remember_run(&mut self, id: RunId) {
         if let Some(run) = self.runs.get(&id) {
-            self.relaxed.runs.entry(id).or_insert_with(|| (run.hot.clone(), run.rows.len()));
+            self.relaxed.runs.entry(id).or_insert_with(|| Synced {
+                hot: run.hot.clone(),
+                deltas: run.deltas.len(),
+                changes: run.folding.changes.len(),
+                folding: None,
+            });
+        }
+    }
+
+    /// The same before a run is folded.
+    pub(super) fn remember_folding(&mut self, id: RunId) {
+        self.remember_run(id);
+        if let (Some(run), Some(synced)) = (self.runs.get(&id), self.relaxed.runs.get_mut(&id))
+            && synced.folding.is_none()
+        {
+            let mut folding = run.folding.clone();
+            folding.changes.truncate(synced.changes);
+            synced.folding = Some(folding);
         }
     }
 
@@ -210,21 +253,24 @@ impl State {
         }
     }
 
-    /// A run as a crash would leave it: its part that changes, and how many of its rows stay.
-    pub(super) fn synced(&self, id: RunId) -> Option<(&Run, &Hot, usize)> {
+    /// A run as a crash would leave it: the parts of it that change.
+    pub(super) fn synced(&self, id: RunId) -> Option<(&Run, &Hot, Vec<StoredRow>, Folding)> {
         let run = self.runs.get(&id)?;
-        let (hot, rows) = self.relaxed.runs.get(&id).map_or((&run.hot, run.rows.len()), |(hot, rows)| (hot, *rows));
-        Some((run, hot, rows))
+        let Some(synced) = self.relaxed.runs.get(&id) else {
+            return Some((run, &run.hot, run.deltas.clone(), run.folding.clone()));
+        };
+        let mut folding = synced.folding.as_ref().unwrap_or(&run.folding).clone();
+        folding.changes.truncate(synced.changes);
+        Some((run, &synced.hot, run.deltas[..synced.deltas].to_vec(), folding))
     }
 
     pub(super) fn crash(&mut self) {
-        let relaxed = std::mem::take(&mut self.relaxed);
-        for (id, (hot, rows)) in relaxed.runs {
-            self.change(id, |run| {
-                run.hot = hot;
-                run.rows.truncate(rows);
-            });
+        for id in self.relaxed.runs.keys().copied().collect::<Vec<_>>() {
+            let Some((_, hot, deltas, folding)) = self.synced(id) else { continue };
+            let hot = hot.clone();
+            self.change(id, |run| (run.hot, run.deltas, run.folding) = (hot, deltas, folding));
         }
+        let relaxed = std::mem::take(&mut self.relaxed);
         for (incarnation, beat) in relaxed.beats {
             if let Some(node) = self.nodes.get_mut(&incarnation) {
                 node.beat = beat;

@@ -3,8 +3,8 @@
 //! Invariant: a check only refuses; it never mends.
 
 use crate::contract::{
-    Batch, Failed, NewRun, Offer, Result, Row, Sealed, Then, limits,
-    record::{Fact, Input, Kind, Outcome, open_row},
+    Batch, Failed, Fold, NewRun, Offer, Result, Row, Sealed, Seq, Then, limits,
+    record::{Fact, Input, Kind, Manifest, Outcome, Part, open_changes, open_deltas, row_mark},
 };
 use std::collections::BTreeSet;
 
@@ -63,9 +63,41 @@ fn opens(outcome: &Sealed, offer: &Offer) -> Result<()> {
 }
 
 fn facts(offer: &Offer, row: &Row) -> Result<()> {
-    let facts = open_row(offer.run, offer.epoch, row.from, row.to, &row.body, row.mark)?;
-    let intents = facts.iter().filter(|fact| matches!(fact, Fact::Intent(_))).count();
-    check(!row.intent || (intents == 1 && facts.len() == 1), "the row of an intent holds the intent alone")?;
+    let facts = match &row.deltas {
+        Some(half) => open_deltas(offer.run, offer.epoch, row.from, row.to, &half.body, half.crc)?,
+        None => Vec::new(),
+    };
+    let changes = match &row.changes {
+        Some(half) => open_changes(offer.run, offer.epoch, row.from, row.to, &half.body, half.crc)?,
+        None => Vec::new(),
+    };
+    let mark = row_mark(row.deltas.as_ref().map(|half| half.crc), row.changes.as_ref().map(|half| half.crc));
+    check(mark == row.mark, "the mark of a row is of what it holds")?;
+    let seqs: BTreeSet<Seq> = facts.iter().map(|(seq, _)| *seq).chain(changes.iter().map(|(seq, _)| *seq)).collect();
+    check(seqs.len() as u64 == row.to - row.from + 1, "each seq of a row has a delta or a change")?;
+    check(row.deltas.is_none() || !facts.is_empty(), "a row without deltas has none at all")?;
+    check(row.changes.is_none() || !changes.is_empty(), "a row without changes has none at all")?;
+    let intents = facts.iter().filter(|(_, fact)| matches!(fact, Fact::Intent(_))).count();
+    check(!row.intent || (intents == 1 && seqs.len() == 1), "the row of an intent holds the intent alone")?;
     check(row.intent || intents == 0, "an intent travels in a row of its own")?;
-    check(offer.progress || !facts.iter().any(|fact| matches!(fact, Fact::Result(_))), "a step's result is progress")
+    check(offer.progress || !facts.iter().any(|(_, fact)| matches!(fact, Fact::Result(_))), "a step's result is progress")
+}
+
+pub(super) fn fold(fold: &Fold) -> Result<()> {
+    let manifest: Manifest = fold.manifest.open(Kind::Manifest, fold.run)?;
+    check(manifest.seq == fold.seq, "a manifest is of the seq of its fold")?;
+    check(fold.seq > fold.base, "a fold goes on")?;
+    let named: BTreeSet<(u64, u32)> = manifest
+        .states
+        .iter()
+        .flat_map(|state| &state.members)
+        .flat_map(|member| &member.parts)
+        .map(|part| (part.id, part.crc))
+        .collect();
+    for part in &fold.parts {
+        Part::open(fold.run, part.id, &part.sealed)?;
+        check(named.contains(&(part.id, part.sealed.crc)), "a new part is named by its manifest")?;
+        check(part.id < manifest.next_part, "ids of parts are not used again")?;
+    }
+    check(fold.dropped.iter().all(|id| !named.iter().any(|(named, _)| named == id)), "a part that is named is not dropped")
 }

@@ -8,7 +8,7 @@ use lobster_store::{
     contract::{
         Answer, Batch, Boot, Claim, Clock, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun, Offer, Row, RunId,
         RunState, Sealed, Seen, Submitted, TaskVersion, Then, Wall,
-        record::{Ending, Input, Kind, Outcome, row_crc},
+        record::{Ending, Input, Kind, Outcome},
     },
     sqlite::Sqlite,
 };
@@ -101,7 +101,7 @@ pub async fn claim(store: &Sqlite, incarnation: Incarnation, limit: usize) -> Ve
 
 pub fn row(run: RunId, epoch: u64, seq: u64, bytes: usize) -> Row {
     let body = Bytes::from(vec![u8::try_from(seq % 251).expect("under 251"); bytes]);
-    Row { from: seq, to: seq, mark: row_crc(run, epoch, seq, seq, &body), body, intent: false }
+    Row::new(run, epoch, seq, seq, Some(body), None)
 }
 
 /// One row at `seq`.

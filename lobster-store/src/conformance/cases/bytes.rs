@@ -111,7 +111,7 @@ pub async fn a_megabyte_of_input_row_and_outcome_is_kept(world: World) {
     assert!(node.append(offer.synced(node.incarnation)).await.then);
     let stored = world.read(run).await;
     assert_eq!(stored.recording.input, new.input);
-    assert_eq!((&stored.recording.rows[0].body, stored.recording.rows[0].crc), (&row.body, row.mark));
+    assert_eq!(Some(&stored.recording.deltas[0].sealed), row.deltas.as_ref());
     assert_eq!(stored.ended.map(|ended| ended.outcome), Some(outcome));
 }
 
@@ -133,7 +133,7 @@ pub async fn a_checksum_with_its_highest_bit_set_is_kept(world: World) {
     while high < 8 {
         let seen = node.append(offer(&grant).results(1).relaxed(node.incarnation)).await;
         let stored = world.read(grant.run).await.recording;
-        assert_eq!((stored.mark, stored.rows.last().map(|row| row.crc)), (seen.mark, Some(seen.mark)));
+        assert_eq!((stored.mark, stored.deltas.last().map(|row| row.sealed.crc)), (seen.mark, Some(seen.mark)));
         high += u32::from(seen.mark >> 31 == 1);
         (grant.tail, grant.mark) = (seen.tail, seen.mark);
     }

@@ -79,7 +79,7 @@ pub async fn after_a_crash_the_tail_says_what_is_left_and_its_holder_goes_on(wor
     assert_eq!(seen.rows, usize::from(seen.tail == 9), "the intent is stored behind no gap");
     let recording = node.recording(&grant).await;
     assert_eq!((recording.tail, recording.mark), (seen.tail, seen.mark));
-    assert_eq!(recording.rows.last().map(|row| (row.to, row.crc)), Some((seen.tail, seen.mark)));
+    assert_eq!(recording.deltas.last().map(|row| (row.to, row.sealed.crc)), Some((seen.tail, seen.mark)));
     let missing = 9 - seen.tail;
     if missing > 0 {
         let seen = node.append(offer(&grant).after(seen.tail).results(missing).synced(node.incarnation)).await;

@@ -12,7 +12,7 @@ pub async fn a_fresh_run_restores_an_empty_recording(world: World) {
     world.create(new.clone()).await;
     let recording = node.recording(&node.claim_one().await).await;
     assert_eq!(recording.input, new.input);
-    assert_eq!((recording.rows.len(), recording.verdicts.len(), recording.tail, recording.mark), (0, 0, 0, 0));
+    assert_eq!((recording.deltas.len(), recording.verdicts.len(), recording.tail, recording.mark), (0, 0, 0, 0));
 }
 
 pub async fn a_recording_holds_all_rows_in_order_under_their_epochs(world: World) {
@@ -28,11 +28,11 @@ pub async fn a_recording_holds_all_rows_in_order_under_their_epochs(world: World
     }
     let grant = node.claim_one().await;
     let recording = node.recording(&grant).await;
-    let found: Vec<_> = recording.rows.iter().map(|row| (row.epoch, seqs(run, row))).collect();
+    let found: Vec<_> = recording.deltas.iter().map(|row| (row.epoch, seqs(run, row))).collect();
     let expected: Vec<_> = (0..4).flat_map(|at| [(at + 1, vec![at * 3 + 1, at * 3 + 2]), (at + 1, vec![at * 3 + 3])]).collect();
     assert_eq!(found, expected);
     assert_eq!((recording.tail, recording.mark), (grant.tail, grant.mark));
-    assert_eq!(recording.rows.last().map(|row| row.crc), Some(grant.mark));
+    assert_eq!(recording.deltas.last().map(|row| row.sealed.crc), Some(grant.mark));
 }
 
 pub async fn a_restore_reads_what_was_appended_since_the_claim(world: World) {
@@ -40,7 +40,7 @@ pub async fn a_restore_reads_what_was_appended_since_the_claim(world: World) {
     let grant = world.granted(&node).await;
     let seen = node.append(offer(&grant).results(2).relaxed(node.incarnation)).await;
     let recording = node.recording(&grant).await;
-    assert_eq!((recording.tail, recording.mark, recording.rows.len()), (2, seen.mark, 1));
+    assert_eq!((recording.tail, recording.mark, recording.deltas.len()), (2, seen.mark, 1));
 }
 
 pub async fn a_displaced_holder_restores_nothing(world: World) {

@@ -19,7 +19,7 @@ pub async fn a_submitted_run_is_created_and_can_be_read(world: World) {
     assert_eq!((row.reason.as_str(), stored.ended), ("", None));
     assert!(row.submitted.since(world.now()) < HOUR && world.now().since(row.submitted) < HOUR, "stamped with the present");
     assert_eq!(stored.recording.input, new.input);
-    assert_eq!((stored.recording.rows.len(), stored.recording.verdicts.len()), (0, 0));
+    assert_eq!((stored.recording.deltas.len(), stored.recording.verdicts.len()), (0, 0));
     assert_eq!((stored.recording.tail, stored.recording.mark), (0, 0));
 }
 

@@ -85,7 +85,7 @@ pub async fn a_swept_run_leaves_nothing_behind(world: World) {
     // The very same run once more: whatever was left of the first would show.
     world.create(new).await;
     let stored = world.read(run).await;
-    assert_eq!((stored.recording.tail, stored.recording.rows.len(), stored.recording.verdicts.len()), (0, 0, 0));
+    assert_eq!((stored.recording.tail, stored.recording.deltas.len(), stored.recording.verdicts.len()), (0, 0, 0));
     assert_eq!((stored.summary.state, stored.summary.epoch, stored.ended), (RunState::Ready, 0, None));
     let grant = node.claim_one().await;
     let seen = node.append(offer(&grant).results(4).finish(RunState::Failed, world.now()).synced(node.incarnation)).await;
