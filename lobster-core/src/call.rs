@@ -6,22 +6,23 @@ use crate::{
     ctx::{Ctx, Home, StepCtx},
     error::StepFailed,
     image::Known,
-    live::{CallState, Inner, Interrupt, Live, Named, Open},
+    live::{CallState, Completed, Inner, Interrupt, Live, Named, Open},
     name,
     path::commit,
     spec::{Spec, StepKind},
+    state::loan::{Fate as Became, Found, Loans},
 };
 use lobster_store::{
     contract::{
         Wall,
-        record::{Attempt, Came, Fact, Fate, Intent, StepName, StepResult, Which, Window},
+        record::{Attempt, Came, Changed, Fact, Fate, Intent, Round, StepName, Which, Window},
     },
     planted,
 };
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     future::poll_fn,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
@@ -54,11 +55,37 @@ impl Drop for PollingGuard {
     }
 }
 
+/// The rounds of one `ctx.repeat`: they share the name that the first of them takes.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    step: OnceLock<(&'static Spec, Arc<StepName>)>,
+}
+
+thread_local! {
+    static REPEATING: RefCell<Option<Arc<Rounds>>> = const { RefCell::new(None) };
+}
+
+impl Rounds {
+    /// Runs `round`; the first step that it calls is the next round.
+    pub fn next<T>(self: &Arc<Self>, round: impl FnOnce() -> T) -> T {
+        struct Restore(Option<Arc<Rounds>>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                REPEATING.set(self.0.take());
+            }
+        }
+        let _restore = Restore(REPEATING.replace(Some(self.clone())));
+        round()
+    }
+}
+
 /// An open call. Owned, and `Send`; dropping it tells the run.
 pub struct Call {
     pub(crate) spec: &'static Spec,
     pub(crate) cx: StepCtx,
     id: u64,
+    /// It is one of the rounds of a repeated step.
+    round: bool,
     refused: Option<StepFailed>,
 }
 
@@ -108,34 +135,69 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::expand::Key>) -> 
         let complaint = name::complaint(&key.0)?;
         Some(StepFailed::refused("InvalidName", format!("the key of step `{}` {complaint}", spec.name), spec.name))
     });
+    let rounds = REPEATING.take();
+    let round = rounds.is_some();
+    let refused = match (&refused, rounds.as_ref().and_then(|rounds| rounds.step.get())) {
+        (None, Some((first, step))) if !std::ptr::eq(*first, spec) => {
+            let message = format!("a round of the repeated step {} calls `{}`: repeat one step", name::display(step), spec.name);
+            Some(StepFailed::refused("NotRepeated", message, spec.name))
+        }
+        (None, _) if round && spec.kind == StepKind::Irreversible => {
+            let message = format!("`{}` is irreversible: repeat an ordinary or durable step", spec.name);
+            Some(StepFailed::refused("NotRepeated", message, spec.name))
+        }
+        _ => refused,
+    };
+    let named = |step: &Arc<StepName>| {
+        if let Some(rounds) = &rounds {
+            rounds.step.get_or_init(|| (spec, step.clone()));
+        }
+    };
+    let again = rounds.as_ref().and_then(|rounds| Some(rounds.step.get()?.1.clone()));
     match &ctx.home {
         Home::Detached(detached) => {
-            let which = key.map_or_else(
-                || {
-                    let mut all = detached.occurrences.lock().expect("no code that can panic runs under this lock");
-                    let next = all.entry(spec.name).or_default();
-                    *next += 1;
-                    Which::Occurrence(*next - 1)
-                },
-                |key| Which::Key(key.0),
-            );
-            let step = StepName { scope: ctx.scope.to_string(), name: spec.name.into(), which: Some(which) };
-            Call { spec, cx: StepCtx::new(ctx.home.clone(), Arc::new(step), 0, 1, false), id: 0, refused }
+            let step = again.unwrap_or_else(|| {
+                let which = key.map_or_else(
+                    || {
+                        let mut all = detached.occurrences.lock().expect("no code that can panic runs under this lock");
+                        let next = all.entry(spec.name).or_default();
+                        *next += 1;
+                        Which::Occurrence(*next - 1)
+                    },
+                    |key| Which::Key(key.0),
+                );
+                Arc::new(StepName { scope: ctx.scope.to_string(), name: spec.name.into(), which: Some(which) })
+            });
+            named(&step);
+            Call { spec, cx: StepCtx::new(ctx.home.clone(), step, 0, 1, false), id: 0, round, refused }
         }
         Home::Live(live) => {
             let mut inner = live.lock();
-            let (step, refused) = inner.name(live, ctx, spec, key, refused);
+            let later = again.is_some();
+            let (step, refused) = match again {
+                Some(step) => (step, refused),
+                None => inner.name(live, ctx, spec, key, refused),
+            };
+            named(&step);
             let generation = inner.known.get(&step).map_or(0, |known| start_of(known).generation);
             let id = inner.next_call;
             inner.next_call += 1;
             if refused.is_none() {
-                let durable = spec.kind == StepKind::Durable;
-                let unkeyed = matches!(step.which, Some(Which::Occurrence(_))).then(|| (ctx.scope.clone(), spec.name));
-                let open = Open { step: step.clone(), unkeyed, state: CallState::Called, waker: None, durable, since: None };
+                let unkeyed = !later && matches!(step.which, Some(Which::Occurrence(_)));
+                let open = Open {
+                    step: step.clone(),
+                    unkeyed: unkeyed.then(|| (ctx.scope.clone(), spec.name)),
+                    state: CallState::Called,
+                    waker: None,
+                    durable: spec.kind == StepKind::Durable,
+                    loans: Loans::default(),
+                    passing: false,
+                    since: None,
+                };
                 inner.calls.insert(id, open);
             }
             drop(inner);
-            Call { spec, cx: StepCtx::new(ctx.home.clone(), step, generation, 1, false), id, refused }
+            Call { spec, cx: StepCtx::new(ctx.home.clone(), step, generation, 1, false), id, round, refused }
         }
     }
 }
@@ -222,7 +284,11 @@ impl Inner {
 
     /// Closes a call: its result was shown, or it was dropped.
     fn close(&mut self, id: u64, seen: bool) -> Option<Open> {
-        let open = self.calls.remove(&id)?;
+        let mut open = self.calls.remove(&id)?;
+        // Not recorded, so undone.
+        for (name, held) in open.loans.0.drain(..) {
+            self.states.give(&name, Some(held), Became::Undone);
+        }
         self.ready.retain(|ready| *ready != id);
         self.landed.retain(|landed| *landed != id);
         if self.turn == Some(id) {
@@ -331,21 +397,43 @@ impl Call {
         Some(StepFailed::refused(code, format!("step {shown} {message}"), &shown))
     }
 
-    /// Hands in the result and waits for its turn.
-    pub(crate) async fn complete(&self, result: StepResult) -> Came {
-        let Some(live) = self.live() else { return result.came.expect("a result handed in has a value") };
-        let mut result = Some(Box::new(result));
+    /// Is it one of the rounds of a repeated step?
+    pub(crate) fn is_round(&self) -> bool {
+        self.round
+    }
+
+    /// Hands in the result, and the states with it; waits for its turn.
+    pub(crate) async fn complete(&self, completed: Completed, loans: Loans) {
+        let mut completed = Some((Box::new(completed), loans));
+        let Some(live) = self.live() else {
+            for (name, held) in completed.take().into_iter().flat_map(|(_, loans)| loans.0) {
+                self.cx.home.give(&name, Some(held), Became::Recorded);
+            }
+            return;
+        };
         poll_fn(|cx| {
             let mut inner = live.lock();
-            if let Some(result) = result.take()
-                && let Some(open) = inner.calls.get_mut(&self.id)
-            {
-                open.state = CallState::Ready(result);
-                inner.ready.push_back(self.id);
+            if let Some((completed, loans)) = completed.take() {
+                if let Some(open) = inner.calls.get_mut(&self.id) {
+                    open.state = CallState::Ready(completed);
+                    open.loans = loans;
+                    inner.ready.push_back(self.id);
+                }
             }
             inner.poll_turn(self.id, cx)
         })
-        .await
+        .await;
+    }
+
+    /// Waits until no other step has these states, and takes them.
+    pub(crate) async fn checkout(&self, names: &[String]) -> Vec<Found> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        match &self.cx.home {
+            Home::Live(live) => poll_fn(|cx| live.lock().poll_states(self.id, names, cx)).await,
+            Home::Detached(detached) => detached.checkout(names).await,
+        }
     }
 
     /// Waits until an engine task has the result, and for its turn.
@@ -357,7 +445,16 @@ impl Call {
     /// Records a failed attempt and waits for the next.
     pub(crate) async fn again(&self, attempt: Attempt, due: Wall, reason: String) {
         if let Some(live) = self.live() {
-            commit::commit(live, &mut live.lock(), Fact::Attempt(attempt), false);
+            {
+                let mut inner = live.lock();
+                if self.round {
+                    let done = inner.rounds.get(&self.cx.step).copied().unwrap_or_default();
+                    let round = Round { step: attempt.step.clone(), done, attempt: Some(attempt) };
+                    commit::commit_with(live, &mut inner, None, vec![Changed::Round(round)], false);
+                } else {
+                    commit::commit(live, &mut inner, Fact::Attempt(attempt), false);
+                }
+            }
             self.backoff(due, reason).await;
         }
     }
@@ -444,6 +541,30 @@ impl Inner {
         }
     }
 
+    fn poll_states(&mut self, id: u64, names: &[String], cx: &Context<'_>) -> Poll<Vec<Found>> {
+        if self.interrupt.is_some() {
+            return Poll::Pending;
+        }
+        let may = self.may_take(id, names);
+        let Some(open) = self.calls.get_mut(&id) else { return Poll::Pending };
+        if may {
+            open.state = CallState::Running;
+            return Poll::Ready(self.states.take(names));
+        }
+        open.state = CallState::Queued(names.to_vec());
+        open.wait(cx);
+        Poll::Pending
+    }
+
+    /// Are these states free, and is no earlier call waiting for one of them?
+    pub(crate) fn may_take(&self, id: u64, names: &[String]) -> bool {
+        let earlier = |open: &Open| match &open.state {
+            CallState::Queued(queued) => queued.iter().any(|name| names.contains(name)),
+            _ => false,
+        };
+        self.states.free(names) && !self.calls.range(..id).any(|(_, open)| earlier(open))
+    }
+
     fn poll_turn(&mut self, id: u64, cx: &Context<'_>) -> Poll<Came> {
         if self.interrupt.is_some() {
             return Poll::Pending;
@@ -492,6 +613,8 @@ impl Drop for Call {
         }
         let irreversible = self.spec.kind == StepKind::Irreversible;
         match open.state {
+            // The rounds of a repeated step are nothing that the body sees.
+            CallState::Landed(_) if open.passing => return,
             CallState::Conducted | CallState::Landed(_) => {
                 if let Some(conducted) = inner.conducts.get_mut(&step) {
                     conducted.call = None;

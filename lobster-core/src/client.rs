@@ -7,12 +7,14 @@ use crate::{
     engine::{Shared, Stores},
     error::{Error, ErrorKind, RunFailed, StepFailed},
     host::Ids,
+    image,
     irreversible::Fate,
     name::{self, Key},
     outcomes::Outcomes,
     path::submit,
     registry::{Task, TaskFn},
     settle,
+    state::{State, loan, migrate::Unfit},
     view::{Reason, RunView, run_view, why},
 };
 use lobster_store::contract::{
@@ -222,6 +224,26 @@ impl Client {
             _ => stored.recording.tail,
         };
         run_view(&stored, synced)
+    }
+
+    /// A state of a run as it is recorded; `None`: no step recorded anything of it. An observation, like [`show`](Client::show); kept as
+    /// long as the run is. A state of an older version is migrated for the caller, and left as it is in the store.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt`: a record is damaged; `NewerVersion`: the state is recorded in a newer version than this code knows;
+    /// `Invalid`: it does not fit `S`; `Unavailable`.
+    pub async fn state<S: State>(&self, id: RunId, name: &str) -> Result<Option<S>, Error> {
+        let stored = self.stores().tiers.catalog.read(id).await?.ok_or_else(|| not_found(id))?;
+        let mut image = image::fold(id, &stored.recording)?;
+        let Some(content) = image.states.remove(name) else { return Ok(None) };
+        match loan::read::<S>(content) {
+            Ok(state) => Ok(Some(state)),
+            Err(Unfit::Newer(version)) => Err(Error::new(
+                ErrorKind::NewerVersion,
+                format!("state `{name}` of run {id} is of version {version}, this code knows up to {}", S::VERSION),
+            )),
+            Err(Unfit::Misfit(why)) => Err(Error::invalid(format!("state `{name}` of run {id}: {why}"))),
+        }
     }
 
     /// The one reason why a run does not go on at this moment; `None` if it is being executed, or has ended.

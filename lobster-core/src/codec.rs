@@ -2,6 +2,8 @@
 //!
 //! Invariant: a value over the limit is refused here, before anything is recorded.
 
+use crate::state::member::Trouble;
+use bytes::Bytes;
 use lobster_store::contract::{
     Digest, limits,
     record::{Codec, Payload},
@@ -39,6 +41,34 @@ pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, CodecE
         Ok(Codec::Json) => serde_json::from_slice(&payload.data).map_err(|error| CodecError::Decode { what, error }),
         _ => Err(CodecError::Unknown(payload.codec)),
     }
+}
+
+/// Encodes a value of a state, within the payload limit. How is said once, by its state: [`STATES`].
+pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, CodecError> {
+    encode(value).map(|payload| payload.data)
+}
+
+/// Codec of all values of states that this code writes.
+pub(crate) const STATES: Codec = Codec::Json;
+
+/// Decodes a value of a state.
+pub(crate) fn decode_raw<T: DeserializeOwned>(data: &[u8]) -> Result<T, CodecError> {
+    serde_json::from_slice(data).map_err(|error| CodecError::Decode { what: std::any::type_name::<T>(), error })
+}
+
+/// Debug builds decode what they are about to record, encode it again, and compare.
+///
+/// # Errors
+/// It does not decode, or comes back as something else.
+pub(crate) fn stable<T: Serialize + DeserializeOwned>(data: &Bytes) -> Result<(), Trouble> {
+    if cfg!(debug_assertions) {
+        let payload = |data| Payload { codec: STATES as i32, data };
+        let again = raw(&decode_raw::<T>(data)?)?;
+        if digest(&payload(again)) != digest(&payload(data.clone())) {
+            return Err(Trouble::Unstable);
+        }
+    }
+    Ok(())
 }
 
 /// Digest of a value's canonical encoding: maps in key order at every depth, so that insertion order does not matter.

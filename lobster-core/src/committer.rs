@@ -6,7 +6,7 @@ use crate::{
     crash,
     engine::Shared,
     live::{Inner, Interrupt, Live},
-    path::flush,
+    path::{flush, fold},
 };
 use lobster_store::contract::{Batch, Offer, Then, limits};
 use std::{
@@ -111,6 +111,7 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     for (index, live) in parts.iter().enumerate() {
         let answer = answers.as_ref().map(|answers| &answers[index]);
         flush::answered(live, &batch.offers[index], synced, answer);
+        fold::consider(live);
         let mut inner = live.lock();
         if inner.has_news() {
             shared.committer.enqueue(live, &mut inner);

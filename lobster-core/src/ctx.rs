@@ -3,19 +3,36 @@
 //! Invariant: a `Ctx` is not `Clone`, and nothing that goes through it happens after the run was interrupted.
 
 use crate::{
+    call::Rounds,
+    error::StepFailed,
     host::uuid_v7,
     live::{Interrupt, Live},
     name,
+    state::loan::{Fate, Found, Held, States},
+    step_future::Step,
 };
 use lobster_store::contract::{RunId, record::StepName};
+use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fmt,
+    future::Future,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
+use tokio::sync::Notify;
 use uuid::Uuid;
+
+/// Whether a repeated step goes on: what it returns to [`Ctx::repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flow<T = ()> {
+    /// Another round.
+    Again,
+    /// It is done, with this value.
+    Done(T),
+}
 
 /// A task's view of its run. Handed to the body; not `Clone`, so that no detached task can go on with it.
 ///
@@ -54,7 +71,42 @@ pub(crate) enum Home {
 /// A run that exists only in a unit test.
 pub(crate) struct Detached {
     pub run: RunId,
-    pub occurrences: std::sync::Mutex<std::collections::BTreeMap<&'static str, u32>>,
+    pub occurrences: Mutex<BTreeMap<&'static str, u32>>,
+    states: Mutex<States>,
+    given: Notify,
+}
+
+impl Detached {
+    /// Waits until no other step has these states, and takes them.
+    pub async fn checkout(&self, names: &[String]) -> Vec<Found> {
+        loop {
+            let mut given = std::pin::pin!(self.given.notified());
+            given.as_mut().enable();
+            {
+                let mut states = self.states.lock().expect("no code that can panic runs under this lock");
+                if states.free(names) {
+                    return states.take(names);
+                }
+            }
+            given.await;
+        }
+    }
+}
+
+impl Home {
+    /// Takes a state back from a step.
+    pub fn give(&self, name: &str, held: Option<Box<dyn Held>>, fate: Fate) {
+        match self {
+            Home::Live(live) => {
+                live.lock().states.give(name, held, fate);
+                live.bell.notify_one();
+            }
+            Home::Detached(detached) => {
+                detached.states.lock().expect("no code that can panic runs under this lock").give(name, held, fate);
+                detached.given.notify_waiters();
+            }
+        }
+    }
 }
 
 impl Ctx {
@@ -68,8 +120,9 @@ impl Ctx {
             Some(host) => RunId(uuid_v7(&host)),
             None => RunId(Uuid::nil()),
         };
-        let occurrences = std::sync::Mutex::default();
-        Self { home: Home::Detached(Arc::new(Detached { run, occurrences })), scope: Arc::from("") }
+        let (occurrences, states) = (Mutex::default(), Mutex::default());
+        let detached = Detached { run, occurrences, states, given: Notify::new() };
+        Self { home: Home::Detached(Arc::new(detached)), scope: Arc::from("") }
     }
     /// Id of the run: the same on every node and every resume.
     pub fn run_id(&self) -> RunId {
@@ -83,6 +136,70 @@ impl Ctx {
         match &self.home {
             Home::Live(live) => live.version,
             Home::Detached(_) => 0,
+        }
+    }
+    /// Runs one step again and again until it returns [`Flow::Done`], with a history that does not grow: of ten rounds or of ten million
+    /// nothing stays but their number, what they left in the state, and the result of the last.
+    ///
+    /// The step is driven by state (`#[state]`): a round finds what the one before it left. Killed anywhere, a `durable` step runs at most
+    /// one round again, an ordinary one at most what had not reached the store; what an undone round changed is undone with it. All
+    /// rounds are one step of the run, with one name and, if it has one, one key; failed attempts are retried by the step's policy, round
+    /// by round. Waiting between rounds is the step's own business.
+    ///
+    /// # Errors
+    /// [`StepFailed`] of the round that failed for good: its failure is the result of the repeated step. Code `NotRepeated`: the step is
+    /// irreversible, or rounds call different steps.
+    ///
+    /// ```
+    /// use lobster_core::{Ctx, Field, Flow, Lobster, Result, State, StepCtx, step, task};
+    ///
+    /// #[derive(State, Default)]
+    /// struct Sum {
+    ///     next: Field<u64>,
+    ///     sum: Field<u64>,
+    /// }
+    ///
+    /// #[step]
+    /// async fn add(_ctx: &StepCtx, #[state] sum: &mut Sum, up_to: u64) -> Result<Flow<u64>> {
+    ///     if *sum.next > up_to {
+    ///         return Ok(Flow::Done(*sum.sum));
+    ///     }
+    ///     let next = *sum.next;
+    ///     sum.sum += next;
+    ///     sum.next += 1;
+    ///     Ok(Flow::Again)
+    /// }
+    ///
+    /// #[task]
+    /// async fn sum(ctx: Ctx, up_to: u64) -> Result<u64> {
+    ///     Ok(ctx.repeat(|ctx| add(ctx, up_to)).await?)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// let lobster = Lobster::open("memory:").task(sum).start().await?;
+    /// assert_eq!(lobster.submit(sum, 1000).await?.outcome().await?, 500_500);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn repeat<'c, T, Fut>(
+        &'c self,
+        mut step: impl FnMut(&'c Ctx) -> Step<Fut> + Send,
+    ) -> impl Future<Output = Result<T, StepFailed>> + Send
+    where
+        Fut: Future<Output = Result<Flow<T>, StepFailed>> + Send,
+        T: Send,
+    {
+        let rounds = Arc::new(Rounds::default());
+        // The name is taken at the call, like any step's.
+        let mut round = rounds.next(|| step(self));
+        async move {
+            loop {
+                match round.await? {
+                    Flow::Done(value) => return Ok(value),
+                    Flow::Again => round = rounds.next(|| step(self)),
+                }
+            }
         }
     }
     /// Was the run submitted by version `n` of the task or a later one? Always true when detached.

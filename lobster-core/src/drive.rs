@@ -6,17 +6,18 @@ use crate::{
     call::{Polling, PollingGuard},
     error::{StepFailed, cut},
     host::{BoxFuture, sleep_until},
-    live::{CallState, Inner, Interrupt, Live},
+    live::{CallState, Completed, Inner, Interrupt, Live},
     name,
     path::{
-        commit::commit,
+        commit::commit_with,
         finish::{Finished, finish},
     },
+    state::loan::Fate,
 };
 use lobster_store::{
     contract::{
         Ended, RunState, Sealed, Then, Wall,
-        record::{Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, StepName},
+        record::{Changed, Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, Round, StepName},
     },
     planted,
 };
@@ -222,23 +223,44 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
     let id = inner.ready.pop_front()?;
     let open = inner.calls.get_mut(&id).expect("a closed call is not ready");
     let (step, durable, keyed) = (open.step.clone(), open.durable, open.unkeyed.is_none());
-    let (fact, came) = match std::mem::replace(&mut open.state, CallState::Running) {
-        CallState::Ready(mut result) => {
+    let loans = std::mem::take(&mut open.loans);
+    let (fact, came, changes) = match std::mem::replace(&mut open.state, CallState::Running) {
+        CallState::Ready(completed) => {
+            let Completed { mut result, changes, passing } = *completed;
             let came = result.came.take().expect("a result handed in has a value");
             result.came = Some(came.clone());
-            (Fact::Result(*result), came)
+            open.passing = passing;
+            (Some(Fact::Result(result)).filter(|_| !passing), came, changes)
         }
-        CallState::Attaching(came) => (Fact::Attached((*step).clone()), came),
+        CallState::Attaching(came) => (Some(Fact::Attached((*step).clone())), came, Vec::new()),
         _ => unreachable!("only calls with a result are ready"),
     };
     open.state = CallState::Landed(came.clone());
-    if keyed {
+    let passing = fact.is_none();
+    let mut changes: Vec<_> = changes.into_iter().map(Changed::State).collect();
+    if planted!("state_without_its_result") && !changes.is_empty() && !passing {
+        commit_with(live, inner, None, std::mem::take(&mut changes), durable);
+    }
+    if passing {
+        let done = inner.rounds.entry(step.clone()).or_default();
+        *done += 1;
+        changes.push(Changed::Round(Round { step: Some((*step).clone()), done: *done, attempt: None }));
+        // What is known of it was about this round.
+        inner.known.remove(&step);
+    } else if inner.rounds.remove(&step).is_some() {
+        let seq = inner.next;
+        inner.folding.ended(seq, step.clone());
+    }
+    if keyed && !passing {
         let known = inner.known.entry(step).or_default();
         if known.result.is_none() {
             known.result = Some((inner.next, came));
         }
     }
-    let seq = commit(live, inner, fact, durable);
+    let seq = commit_with(live, inner, fact, changes, durable);
+    for (name, held) in loans.0 {
+        inner.states.give(&name, Some(held), Fate::Recorded);
+    }
     if durable && !planted!("durable_not_awaited") {
         inner.syncing = Some((id, seq));
         return None;
@@ -247,10 +269,18 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
 }
 
 impl Inner {
-    /// Wakes calls whose time has come: unstarted ones once everything recorded was shown, and those due for another attempt.
+    /// Wakes calls whose time has come: unstarted ones once everything recorded was shown, those due for another attempt, and those
+    /// whose states are free.
     fn start_next(&mut self, now: Wall) -> Vec<Waker> {
         let may_start = self.may_start();
         let mut wakers = Vec::new();
+        let queued = self.calls.iter().filter_map(|(id, open)| match &open.state {
+            CallState::Queued(names) if self.may_take(*id, names) => Some(*id),
+            _ => None,
+        });
+        for id in queued.collect::<Vec<_>>() {
+            wakers.extend(self.calls.get_mut(&id).and_then(|open| open.waker.take()));
+        }
         for open in self.calls.values_mut() {
             match &open.state {
                 CallState::Unstarted if may_start => wakers.extend(open.waker.take()),
@@ -387,6 +417,12 @@ async fn see_out(live: &Arc<Live>, end: End) {
             (Some(Interrupt::Hold(reason)), None) => {
                 let wake = live.lock().wake;
                 Then::Hold { reason: reason.clone(), wake }
+            }
+            (Some(Interrupt::Newer(reason)), None) => {
+                // Somebody who can has the time until then; whoever cannot claims it no sooner.
+                let due = live.shared.host.wall().plus(live.shared.settings.run.newer_retry);
+                let wake = live.lock().wake;
+                Then::Evict { due, wake, reason: reason.clone() }
             }
             (Some(Interrupt::Release) | None, None) => Then::Release,
         };

@@ -6,6 +6,7 @@ pub use crate::{
     call::{Call, call},
     registry::{Task, TaskOptions},
     spec::{InDoubt, OnExhausted, Retry, Spec, StepKind as Kind},
+    state::{Lease, Leases, Member, Migration, Named, StateType, Wanted},
 };
 use crate::{
     ctx::StepCtx,
@@ -186,7 +187,31 @@ where
     O::Error: Into<BoxError>,
     Fut: Future<Output = O>,
 {
-    step::step(call, body).await
+    let mut body = body;
+    step::step(call, (), |cx, ()| {
+        let running = body(cx);
+        async move { (running.await, ()) }
+    })
+    .await
+}
+
+/// The same for a step that asks for states: a tuple of [`Named`]. The body gets a tuple of [`Lease`]s and returns it with its output; a
+/// lease that is dropped undoes what was changed through it.
+///
+/// # Errors
+/// [`StepFailed`], as recorded.
+pub async fn stateful<'c, W, O, Fut>(
+    call: &'c Call,
+    wanted: W,
+    body: impl FnMut(&'c StepCtx, Leases<W>) -> Fut,
+) -> Result<O::Value, StepFailed>
+where
+    W: Wanted,
+    O: StepOutput,
+    O::Error: Into<BoxError>,
+    Fut: Future<Output = (O, Leases<W>)>,
+{
+    step::step(call, wanted, body).await
 }
 
 /// The author's question about a call in doubt.

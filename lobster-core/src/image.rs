@@ -1,11 +1,16 @@
-//! A recording folded into memory: what the body is to see again, and what is known of each step.
+//! A recording folded into memory: what the body is to see again, what is known of each step, and the states.
 //!
 //! Invariant: pure; a recording that does not add up becomes a named error, never a shorter image.
 
-use lobster_store::contract::{
-    Failed, Mark, Recording, RunId, Seq,
-    record::{self, Attempt, Came, Fact, Fate, Input, Intent, Kind, Payload, StepName, Window},
+use crate::state::{
+    content::StateContent,
+    plan::{Folding, Tally},
 };
+use lobster_store::contract::{
+    Epoch, Failed, Mark, Recording, RunId, Sealed, Seq, Snapshot, StoredRow,
+    record::{self, Attempt, Came, Changed, Fact, Fate, Input, Intent, Kind, Manifest, Part, Payload, Round, StepName, Window},
+};
+use lobster_store::planted;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -64,7 +69,15 @@ impl Known {
 pub(crate) struct Image {
     pub tail: Seq,
     pub mark: Mark,
+    /// Of the rows of deltas up to the tail.
+    pub tally: Tally,
     pub input: Payload,
+    /// What is recorded of each state.
+    pub states: BTreeMap<String, StateContent>,
+    /// How far repeated steps without a result have come.
+    pub rounds: BTreeMap<Arc<StepName>, u64>,
+    /// The snapshot, and what came after it.
+    pub folding: Folding,
     /// What the body has yet to be shown again.
     pub replay: VecDeque<(Seq, Shown)>,
     /// Steps with something to know beyond their place in `replay`.
@@ -76,25 +89,26 @@ pub(crate) struct Image {
 /// # Errors
 /// [`Failed::Corrupt`], naming run, seq and record.
 pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
-    let corrupt = |seq, why: String| Failed::Corrupt { run, seq, record: "delta", why };
     let input = recording.input.open::<Input>(Kind::Input, run)?.payload.unwrap_or_default();
-    let mut image = Image { tail: recording.tail, mark: recording.mark, input, ..Image::default() };
-    let (mut seq, mut mark, mut epoch) = (0, 0, 0);
-    for row in &recording.rows {
-        if row.from != seq + 1 {
-            return Err(corrupt(seq + 1, format!("missing: the next row begins at {}", row.from)));
-        }
-        if row.epoch < epoch {
-            return Err(corrupt(row.from, format!("epoch {} after epoch {epoch}", row.epoch)));
-        }
-        for fact in record::open_row(run, row.epoch, row.from, row.to, &row.body, row.crc)? {
-            seq += 1;
-            image.take(seq, fact).map_err(|why| corrupt(seq, why))?;
-        }
-        (mark, epoch) = (row.crc, row.epoch);
+    let mut image = Image { input, ..Image::default() };
+    let mut rows = Rows::of(run, recording)?;
+    if let Some(snapshot) = &recording.snapshot {
+        image.snapshot(run, snapshot, &mut rows)?;
     }
-    if seq != recording.tail || mark != recording.mark {
-        return Err(corrupt(seq, format!("the last row does not fit the run's tail {}", recording.tail)));
+    while let Some(row) = rows.next(image.tail, image.mark)? {
+        (image.tail, image.mark) = (row.to, row.mark);
+        image.tally.add(row.deltas_crc);
+        for (seq, found) in row.found {
+            let taken = match found {
+                Found::Fact(fact) => image.take(seq, fact),
+                Found::Changed(changed) => image.change(seq, changed),
+            };
+            taken.map_err(|why| Failed::Corrupt { run, seq, record: "delta", why })?;
+        }
+    }
+    if (image.tail, image.mark) != (recording.tail, recording.mark) {
+        let why = format!("the last row does not fit the run's tail {}", recording.tail);
+        return Err(Failed::Corrupt { run, seq: image.tail, record: "delta", why });
     }
     for verdict in &recording.verdicts {
         let fate: Fate = verdict.fate.open(Kind::Verdict, run)?;
@@ -113,7 +127,180 @@ pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
     Ok(image)
 }
 
+/// The facts of a recording, in seq order.
+///
+/// # Errors
+/// [`Failed::Corrupt`], naming run and seq.
+pub(crate) fn facts(run: RunId, recording: &Recording) -> Result<Vec<(Seq, Fact)>, Failed> {
+    let mut facts = Vec::new();
+    for row in &recording.deltas {
+        facts.extend(record::open_deltas(run, row.epoch, row.from, row.to, &row.sealed.body, row.sealed.crc)?);
+    }
+    Ok(facts)
+}
+
+/// Rows of a recording, in seq order; what is stored of a row as deltas and as changes is put together again.
+struct Rows<'r> {
+    run: RunId,
+    deltas: &'r [StoredRow],
+    changes: &'r [StoredRow],
+    epoch: Epoch,
+}
+
+/// A row that was checked.
+struct Row {
+    to: Seq,
+    mark: Mark,
+    deltas_crc: Option<u32>,
+    found: Vec<(Seq, Found)>,
+}
+
+enum Found {
+    Fact(Fact),
+    Changed(Changed),
+}
+
+impl<'r> Rows<'r> {
+    fn of(run: RunId, recording: &'r Recording) -> Result<Self, Failed> {
+        Ok(Self { run, deltas: &recording.deltas, changes: &recording.changes, epoch: 0 })
+    }
+
+    /// The row that follows `tail`.
+    fn next(&mut self, tail: Seq, _: Mark) -> Result<Option<Row>, Failed> {
+        let run = self.run;
+        let corrupt = |seq, why: String| Failed::Corrupt { run, seq, record: "delta", why };
+        let (deltas, changes) = (self.deltas.first(), self.changes.first());
+        let Some(from) = deltas.into_iter().chain(changes).map(|row| row.from).min() else { return Ok(None) };
+        if from != tail + 1 {
+            return Err(corrupt(tail + 1, format!("missing: the next row begins at {from}")));
+        }
+        let deltas = deltas.filter(|row| row.from == from);
+        let changes = changes.filter(|row| row.from == from);
+        self.deltas = &self.deltas[usize::from(deltas.is_some())..];
+        self.changes = &self.changes[usize::from(changes.is_some())..];
+        let Some(place) = deltas.or(changes) else { return Ok(None) };
+        if let (Some(deltas), Some(changes)) = (deltas, changes)
+            && (deltas.to, deltas.epoch) != (changes.to, changes.epoch)
+        {
+            return Err(corrupt(from, "the deltas and the changes of a row are of different places".into()));
+        }
+        let (to, epoch) = (place.to, place.epoch);
+        if epoch < self.epoch {
+            return Err(corrupt(from, format!("epoch {epoch} after epoch {}", self.epoch)));
+        }
+        self.epoch = epoch;
+        let mut found: Vec<(Seq, Found)> = Vec::new();
+        if let Some(Sealed { body, crc }) = changes.map(|row| &row.sealed) {
+            let changes = record::open_changes(run, epoch, from, to, body, *crc)?;
+            found.extend(changes.into_iter().map(|(seq, changed)| (seq, Found::Changed(changed))));
+        }
+        if let Some(Sealed { body, crc }) = deltas.map(|row| &row.sealed) {
+            let facts = record::open_deltas(run, epoch, from, to, body, *crc)?;
+            found.extend(facts.into_iter().map(|(seq, fact)| (seq, Found::Fact(fact))));
+        }
+        // Changes come before the fact that they were recorded with: the sort is stable.
+        found.sort_by_key(|(seq, _)| *seq);
+        let seqs = found.chunk_by(|(a, _), (b, _)| a == b).count() as u64;
+        if seqs != to - from + 1 {
+            return Err(corrupt(from, format!("{seqs} seqs with anything where {from}..={to} belong")));
+        }
+        let (deltas_crc, changes_crc) = (deltas.map(|row| row.sealed.crc), changes.map(|row| row.sealed.crc));
+        Ok(Some(Row { to, mark: record::row_mark(deltas_crc, changes_crc), deltas_crc, found }))
+    }
+
+    /// Deltas of rows up to `seq`, whose changes a snapshot covers.
+    fn covered(&mut self, seq: Seq) -> Result<(Tally, Vec<(Seq, Fact)>), Failed> {
+        let run = self.run;
+        let corrupt = |seq, why: String| Failed::Corrupt { run, seq, record: "delta", why };
+        let (mut kept, mut facts, mut last) = (Tally::default(), Vec::new(), 0);
+        while let Some((row, rest)) = self.deltas.split_first()
+            && row.from <= seq
+        {
+            if row.from <= last || row.to > seq || row.epoch < self.epoch {
+                return Err(corrupt(
+                    row.from,
+                    format!("a row {}..={} of epoch {} does not belong here", row.from, row.to, row.epoch),
+                ));
+            }
+            let Sealed { body, crc } = &row.sealed;
+            facts.extend(record::open_deltas(run, row.epoch, row.from, row.to, body, *crc)?);
+            kept.add(Some(*crc));
+            (last, self.epoch, self.deltas) = (row.to, row.epoch, rest);
+        }
+        if let Some(row) = self.changes.first()
+            && row.from <= seq
+        {
+            return Err(corrupt(row.from, format!("a change that the snapshot at {seq} covers")));
+        }
+        Ok((kept, facts))
+    }
+}
+
+impl Tally {
+    /// And a row with these deltas, if it has any.
+    pub fn add(&mut self, deltas: Option<u32>) {
+        if let Some(crc) = deltas {
+            self.rows += 1;
+            self.digest = record::digest(self.digest, crc);
+        }
+    }
+}
+
 impl Image {
+    /// Begins with a snapshot: its parts, and the deltas that it says are there.
+    fn snapshot(&mut self, run: RunId, snapshot: &Snapshot, rows: &mut Rows) -> Result<(), Failed> {
+        let manifest: Manifest = snapshot.manifest.open(Kind::Manifest, run)?;
+        let corrupt = |why: String| Failed::Corrupt { run, seq: manifest.seq, record: "manifest", why };
+        if manifest.seq != snapshot.seq || manifest.seq == 0 {
+            return Err(corrupt(format!("it is of seq {}, and stored as of {}", manifest.seq, snapshot.seq)));
+        }
+        let (kept, facts) = rows.covered(manifest.seq)?;
+        if kept != (Tally { rows: manifest.rows, digest: manifest.digest }) && !planted!("snapshot_not_verified") {
+            let Tally { rows, digest } = kept;
+            return Err(corrupt(format!(
+                "{} rows of deltas belong to it, {rows} with digest {digest:08x} are there",
+                manifest.rows
+            )));
+        }
+        for (seq, fact) in facts {
+            self.take(seq, fact).map_err(|why| Failed::Corrupt { run, seq, record: "delta", why })?;
+        }
+        let mut parts: BTreeMap<u64, &Sealed> = snapshot.parts.iter().map(|part| (part.id, &part.sealed)).collect();
+        for state in &manifest.states {
+            let content = StateContent { version: state.version, codec: state.codec, ..StateContent::default() };
+            let content = self.states.entry(state.state.clone()).or_insert(content);
+            for member in &state.members {
+                for part in &member.parts {
+                    let found = parts.remove(&part.id).filter(|sealed| sealed.crc == part.crc);
+                    let sealed = found.ok_or_else(|| corrupt(format!("part {} is missing", part.id)))?;
+                    content.part(&member.member, Part::open(run, part.id, sealed)?).map_err(&corrupt)?;
+                }
+            }
+        }
+        for round in &manifest.rounds {
+            self.round(round).map_err(&corrupt)?;
+        }
+        (self.tail, self.mark, self.tally) = (manifest.seq, manifest.mark, kept);
+        self.folding = Folding::of(manifest);
+        Ok(())
+    }
+
+    fn round(&mut self, round: &Round) -> Result<(), String> {
+        let step = Arc::new(round.step.clone().ok_or("a round of no step")?);
+        self.known.entry(step.clone()).or_default().attempt = round.attempt.clone().map(|attempt| (0, attempt));
+        self.rounds.insert(step, round.done);
+        Ok(())
+    }
+
+    fn change(&mut self, seq: Seq, changed: Changed) -> Result<(), String> {
+        match &changed {
+            Changed::State(change) => self.states.entry(change.state.clone()).or_default().apply(change.clone())?,
+            Changed::Round(round) => self.round(round)?,
+        }
+        self.folding.changed(seq, changed);
+        Ok(())
+    }
+
     fn take(&mut self, seq: Seq, fact: Fact) -> Result<(), String> {
         let named = |step: Option<StepName>| step.map(Arc::new).ok_or_else(|| "a fact about no step".to_owned());
         match fact {
@@ -125,6 +312,9 @@ impl Image {
                     return Err(format!("a second result of {}", crate::name::display(&step)));
                 }
                 known.result = Some((seq, came.clone()));
+                if self.rounds.remove(&step).is_some() {
+                    self.folding.ended(seq, step.clone());
+                }
                 self.replay.push_back((seq, Shown { step, came }));
             }
             Fact::Attempt(attempt) => {

@@ -5,6 +5,7 @@
 use crate::{
     engine::{Member, Shared},
     host::{HostRef, uuid_v7},
+    path::fold,
     registry::Registry,
     settings::Settings,
     spec::fraction,
@@ -50,6 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
             }
             return;
         }
+        shared.runs().iter().for_each(fold::consider);
         seq += 1;
         if !renew(&shared, seq).await {
             tracing::error!(node = %shared.member().name, "this incarnation was revoked: its runs are somebody else's; joining anew");

@@ -59,13 +59,14 @@ mod registry;
 mod settings;
 mod settle;
 mod spec;
+mod state;
 mod view;
 mod watch;
 mod worker;
 
 pub use builder::Builder;
 pub use client::{Client, Handle, Query, Submit};
-pub use ctx::{Ctx, StepCtx};
+pub use ctx::{Ctx, Flow, StepCtx};
 pub use engine::{Drained, Lobster};
 pub use error::{BoxError, Error, ErrorKind, Marked, Result, RunFailed, StepErrorExt, StepFailed, StepFailedKind};
 pub use host::{BoxFuture, Host, OsHost};
@@ -80,9 +81,10 @@ pub use lobster_store as store;
 pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
 pub use name::Key;
 pub use registry::{Task, TaskFn, TaskOptions, TaskRun};
-pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings};
+pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings, SnapshotSettings, StateSettings};
+pub use state::{AlreadySet, Base, Entry, Field, Log, Member, Members, Migration, Scratch, State, Table};
 pub use step_future::Step;
-pub use view::{Reason, RunView, StepState, StepView};
+pub use view::{MemberView, Reason, RunView, StateView, StepState, StepView};
 
 mod step_future;
 

@@ -6,11 +6,15 @@ use crate::{
     engine::Shared,
     error::StepFailed,
     image::{Image, Known, Shown},
+    state::{
+        loan::{Loans, States},
+        plan::{Folding, Tally},
+    },
 };
 use bytes::Bytes;
 use lobster_store::contract::{
     Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
-    record::{Came, StepName, StepResult},
+    record::{Came, StateChange, StepName, StepResult},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,6 +36,8 @@ pub(crate) enum Interrupt {
     Release,
     /// The store holds rows that this holder never sent.
     Forked(String),
+    /// A state of the run is recorded in a newer version than this code knows: it waits for a node that knows it.
+    Newer(String),
     /// The run left memory; whoever still waits here may go.
     Gone,
 }
@@ -39,7 +45,7 @@ pub(crate) enum Interrupt {
 impl Interrupt {
     fn rank(&self) -> u8 {
         match self {
-            Interrupt::Cancel | Interrupt::Hold(_) | Interrupt::Release | Interrupt::Gone => 0,
+            Interrupt::Cancel | Interrupt::Hold(_) | Interrupt::Release | Interrupt::Newer(_) | Interrupt::Gone => 0,
             Interrupt::Forked(_) => 1,
             Interrupt::Fenced => 2,
         }
@@ -62,12 +68,29 @@ pub(crate) struct Live {
     pub turned: Notify,
 }
 
-/// A delta that is not known to be synced.
+/// A seq that is not known to be synced: its delta, its changes, or both.
 pub(crate) struct Pending {
-    pub bytes: Bytes,
+    pub deltas: Bytes,
+    pub changes: Bytes,
     /// Of an intent: what takes its place if the store refuses it.
     pub refused: Option<Bytes>,
     pub progress: bool,
+}
+
+impl Pending {
+    /// Encoded bytes.
+    pub fn bytes(&self) -> usize {
+        self.deltas.len() + self.changes.len()
+    }
+}
+
+/// The end of a row that this holder was given or has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowEnd {
+    pub seq: Seq,
+    pub mark: Mark,
+    /// Of all rows up to it.
+    pub tally: Tally,
 }
 
 /// What became of the last thing that was to become of the run.
@@ -83,6 +106,16 @@ pub(crate) enum ThenState {
     Refused,
 }
 
+/// What a step hands in.
+#[derive(Debug, Clone)]
+pub(crate) struct Completed {
+    pub result: StepResult,
+    /// What it changed.
+    pub changes: Vec<StateChange>,
+    /// A round that is not the last: recorded as such, for a fold to replace.
+    pub passing: bool,
+}
+
 /// State of an open call.
 #[derive(Debug, Clone)]
 pub(crate) enum CallState {
@@ -94,12 +127,14 @@ pub(crate) enum CallState {
     Unstarted,
     /// Its body runs in the body's polls.
     Running,
+    /// Waits until no other step has the states of these names.
+    Queued(Vec<String>),
     /// Waits for its next attempt.
     Backoff(Wall, String),
     /// An engine task conducts it.
     Conducted,
     /// Has its result, waits for its turn.
-    Ready(Box<StepResult>),
+    Ready(Box<Completed>),
     /// Its result is recorded, waits for its turn.
     Landed(Came),
     /// The body dropped it in an earlier life: waits to be dropped again.
@@ -116,6 +151,10 @@ pub(crate) struct Open {
     pub state: CallState,
     pub waker: Option<Waker>,
     pub durable: bool,
+    /// States of a step that completed, until its changes are recorded.
+    pub loans: Loans,
+    /// It is a round of a repeated step that is not the last one.
+    pub passing: bool,
     /// Poll of the body in which it was first polled.
     pub since: Option<u64>,
 }
@@ -149,10 +188,10 @@ pub(crate) struct Inner {
     /// Deltas `synced + 1 .. next`.
     pub pending: VecDeque<Pending>,
     pub pending_bytes: usize,
-    /// Bytes of `pending` beyond `applied`.
+    /// Bytes of `pending` beyond `stored`.
     pub lag_bytes: usize,
-    /// Last seq that the store acknowledged.
-    pub applied: Seq,
+    /// The last row end that the store acknowledged.
+    pub stored: RowEnd,
     /// Last seq that a synced statement acknowledged.
     pub synced: Seq,
     /// Everything up to here is to be synced.
@@ -162,11 +201,17 @@ pub(crate) struct Inner {
     /// It is in the committer's queue.
     pub queued: bool,
     /// Row ends that this holder was given or has sent, from `synced` on.
-    pub marks: VecDeque<(Seq, Mark)>,
+    pub marks: VecDeque<RowEnd>,
+    /// The snapshot, and what is to go into the next one.
+    pub folding: Folding,
     pub then: Option<Then>,
     pub then_state: ThenState,
     pub cancel: bool,
     pub wake: u64,
+    // ---- state
+    pub states: States,
+    /// Rounds done of repeated steps without a result.
+    pub rounds: BTreeMap<Arc<StepName>, u64>,
     // ---- the body
     pub replay: VecDeque<(Seq, Shown)>,
     pub known: BTreeMap<Arc<StepName>, Known>,
@@ -201,18 +246,22 @@ impl Live {
         slot: usize,
         image: Image,
     ) -> Arc<Self> {
+        let stored = RowEnd { seq: image.tail, mark: image.mark, tally: image.tally };
         let inner = Inner {
             next: image.tail + 1,
             pending: VecDeque::new(),
             pending_bytes: 0,
             lag_bytes: 0,
-            applied: image.tail,
+            stored,
             // A tail that this holder only read may be relaxed: the first synced row of this epoch covers it.
             synced: image.tail,
             sync_to: 0,
             in_flight: false,
             queued: false,
-            marks: VecDeque::from([(image.tail, image.mark)]),
+            marks: VecDeque::from([stored]),
+            folding: image.folding,
+            states: States::of(image.states),
+            rounds: image.rounds,
             then: None,
             then_state: ThenState::Idle,
             cancel: false,
@@ -319,7 +368,7 @@ impl Live {
 impl Inner {
     /// Deltas that the store has not acknowledged.
     pub fn lag(&self) -> u64 {
-        self.next - 1 - self.applied
+        self.next - 1 - self.stored.seq
     }
 
     /// May a call begin its first attempt now?

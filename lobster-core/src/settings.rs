@@ -22,6 +22,8 @@ pub struct Settings {
     pub run: RunSettings,
     /// The committer.
     pub commit: CommitSettings,
+    /// State of runs.
+    pub state: StateSettings,
     /// Removal of ended runs.
     pub retention: RetentionSettings,
 }
@@ -68,6 +70,9 @@ pub struct RunSettings {
     /// Default 1 s.
     #[serde(with = "humantime_serde")]
     pub evict_after: Duration,
+    /// A run with a state in a newer version than this code knows is left to others for so long. Default 10 s.
+    #[serde(with = "humantime_serde")]
+    pub newer_retry: Duration,
     /// Claims of a run without a newly recorded result before it is quarantined; a task may set its own
     /// (`#[task(max_attempts = ..)]`). Default 50.
     pub attempts_max: u32,
@@ -81,6 +86,7 @@ impl Default for RunSettings {
             executing: 100,
             poll: Duration::from_secs(1),
             evict_after: Duration::from_secs(1),
+            newer_retry: Duration::from_secs(10),
             attempts_max: 50,
             claims_max: 10_000,
         }
@@ -105,6 +111,32 @@ pub struct CommitSettings {
 impl Default for CommitSettings {
     fn default() -> Self {
         Self { lag_bytes: 8 << 20, lag_deltas: 20_000, unsynced_bytes: 16 << 20, retry_max: Duration::from_secs(1) }
+    }
+}
+
+/// State of runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StateSettings {
+    /// When changes are folded into a snapshot.
+    pub snapshot: SnapshotSettings,
+}
+
+/// When the changes of a run are folded into a snapshot. A fold writes only what changed since the last one, so neither number decides
+/// how much is written; they decide how much a resume has to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SnapshotSettings {
+    /// After so many deltas, if what the fold writes is less than what it replaces. Default 50.
+    pub delta_threshold: u64,
+    /// After this time, if there is anything to fold. Default 300 s.
+    #[serde(with = "humantime_serde")]
+    pub interval: Duration,
+}
+
+impl Default for SnapshotSettings {
+    fn default() -> Self {
+        Self { delta_threshold: 50, interval: Duration::from_secs(300) }
     }
 }
 
@@ -152,6 +184,7 @@ impl Settings {
         let mut settings = Self::leased(1_000, 200, 600, 200);
         settings.run.poll = Duration::from_millis(50);
         settings.run.evict_after = Duration::from_millis(100);
+        settings.run.newer_retry = Duration::from_millis(200);
         settings.commit.retry_max = Duration::from_millis(100);
         settings
     }
@@ -170,6 +203,7 @@ impl Settings {
             (!guard.is_zero(), "lease.guard > 0", format!("{guard:?}")),
             (self.run.executing > 0, "run.executing > 0", self.run.executing.to_string()),
             (self.run.executing <= 100_000, "run.executing <= 100000", self.run.executing.to_string()),
+            (!self.run.newer_retry.is_zero(), "run.newer_retry > 0", format!("{:?}", self.run.newer_retry)),
             (!self.run.poll.is_zero(), "run.poll > 0", format!("{:?}", self.run.poll)),
             (self.run.attempts_max > 0, "run.attempts_max > 0", self.run.attempts_max.to_string()),
             (self.run.claims_max > 0, "run.claims_max > 0", self.run.claims_max.to_string()),
@@ -177,6 +211,16 @@ impl Settings {
             (self.commit.lag_deltas > 0, "commit.lag_deltas > 0", self.commit.lag_deltas.to_string()),
             (self.commit.unsynced_bytes > 0, "commit.unsynced_bytes > 0", self.commit.unsynced_bytes.to_string()),
             (!self.commit.retry_max.is_zero(), "commit.retry_max > 0", format!("{:?}", self.commit.retry_max)),
+            (
+                self.state.snapshot.delta_threshold > 0,
+                "state.snapshot.delta_threshold > 0",
+                self.state.snapshot.delta_threshold.to_string(),
+            ),
+            (
+                !self.state.snapshot.interval.is_zero(),
+                "state.snapshot.interval > 0",
+                format!("{:?}", self.state.snapshot.interval),
+            ),
             (!self.retention.every.is_zero(), "retention.every > 0", format!("{:?}", self.retention.every)),
             (self.retention.batch > 0, "retention.batch > 0", self.retention.batch.to_string()),
         ];

@@ -2,10 +2,11 @@
 //!
 //! Invariant: everything `#[step]` writes about a step is a [`Spec`] that a person could write.
 
+use crate::state::StateType;
 use std::time::Duration;
 
 /// A step's name, kind and policies. Written by `#[step]`; by hand with struct update from [`Spec::ordinary`] and its siblings.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// Durable name. Changing it makes another step.
     pub name: &'static str,
@@ -25,6 +26,8 @@ pub struct Spec {
     pub on_exhausted: OnExhausted,
     /// Has it a `key = ..`?
     pub keyed: bool,
+    /// The types of the states it asks for.
+    pub states: &'static [StateType],
 }
 
 /// Kinds of steps.
@@ -103,6 +106,7 @@ impl Spec {
             in_doubt,
             on_exhausted: OnExhausted::Hold,
             keyed: false,
+            states: &[],
         }
     }
     /// An ordinary step, without a name yet.

@@ -4,10 +4,11 @@
 
 use crate::{
     error::{Error, StepFailed},
-    name,
+    image, name,
+    state::content::Content,
 };
 use lobster_store::contract::{
-    Failed, NodeState, Peer, RunId, RunState, RunSummary, Seq, Stored, Wall, limits,
+    NodeState, Peer, RunId, RunState, RunSummary, Seq, Stored, Wall, limits,
     record::{self, Came, Codec, Ending, Fact, Kind, Outcome, StepName},
 };
 use std::{collections::BTreeMap, fmt};
@@ -21,6 +22,10 @@ pub struct RunView {
     pub summary: RunSummary,
     /// Its steps, in the order in which they were first recorded.
     pub steps: Vec<StepView>,
+    /// Its states, by name.
+    pub states: Vec<StateView>,
+    /// Seq up to which changes of state are folded into a snapshot; `None`: they never were.
+    pub snapshot: Option<Seq>,
     /// How it ended: the value as text, or the failure; `None` while it has not ended.
     pub outcome: Option<Result<String, String>>,
     /// Last seq known to be synced.
@@ -47,6 +52,32 @@ pub struct StepView {
     pub synced: bool,
 }
 
+/// A state, as shown.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StateView {
+    /// Its name.
+    pub name: String,
+    /// Version of its schema, as recorded.
+    pub version: u32,
+    /// Its members that have content, by name.
+    pub members: Vec<MemberView>,
+}
+
+/// A member of a state, as shown.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// Values, items or entries.
+    pub count: usize,
+    /// Encoded bytes.
+    pub bytes: usize,
+    /// A value as text, or the last item; at most 200 bytes of it.
+    pub sample: String,
+}
+
 /// Where a step is.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -62,6 +93,8 @@ pub enum StepState {
         /// When.
         due: Wall,
     },
+    /// It is repeated, and so many rounds are done.
+    Repeating(u64),
     /// Its call was about to be made, and nothing more is recorded: it is under way, or in doubt if its process is gone.
     Intended,
     /// Its call may have happened.
@@ -138,16 +171,13 @@ pub(crate) fn why(run: &RunSummary, peers: &[Peer], now: Wall) -> Option<Reason>
 pub(crate) fn run_view(stored: &Stored, synced: Seq) -> Result<RunView, Error> {
     let run = stored.summary.id;
     let mut steps = Steps { run, synced, order: Vec::new(), by_name: BTreeMap::new() };
-    let mut seq = 0;
-    for row in &stored.recording.rows {
-        if row.from != seq + 1 {
-            let why = format!("missing: the next row begins at {}", row.from);
-            return Err(Failed::Corrupt { run, seq: seq + 1, record: "delta", why }.into());
-        }
-        for fact in record::open_row(run, row.epoch, row.from, row.to, &row.body, row.crc)? {
-            seq += 1;
-            steps.take(seq, fact);
-        }
+    let image = image::fold(run, &stored.recording)?;
+    for (seq, fact) in image::facts(run, &stored.recording)? {
+        steps.take(seq, fact);
+    }
+    for (step, done) in &image.rounds {
+        let attempt = image.known.get(step).and_then(|known| known.attempt.clone());
+        steps.round(step, *done, attempt.map(|(_, attempt)| attempt), image.tail);
     }
     let outcome = match &stored.ended {
         None => None,
@@ -158,7 +188,19 @@ pub(crate) fn run_view(stored: &Stored, synced: Seq) -> Result<RunView, Error> {
             None => Err("an outcome of a kind this code does not know".into()),
         }),
     };
-    Ok(RunView { summary: stored.summary.clone(), steps: steps.order, outcome, synced })
+    let states = image.states.iter().map(|(name, content)| StateView {
+        name: name.clone(),
+        version: content.version,
+        members: content.members.iter().map(|(name, content)| member_view(name, content)).collect(),
+    });
+    Ok(RunView {
+        summary: stored.summary.clone(),
+        steps: steps.order,
+        states: states.collect(),
+        snapshot: stored.recording.snapshot.as_ref().map(|snapshot| snapshot.seq),
+        outcome,
+        synced,
+    })
 }
 
 struct Steps {
@@ -190,7 +232,23 @@ impl Steps {
             Fact::Intent(intent) => (intent.step, StepState::Intended, intent.attempt, None),
             Fact::Window(_) | Fact::Detached(_) | Fact::Attached(_) => return,
         };
-        let Some(step) = step else { return };
+        if let Some(step) = step {
+            self.put(step, state, attempts, times, seq);
+        }
+    }
+
+    fn round(&mut self, step: &StepName, done: u64, attempt: Option<record::Attempt>, seq: Seq) {
+        let (state, attempts) = match attempt {
+            None => (StepState::Repeating(done), 0),
+            Some(attempt) => {
+                let error = attempt.failure.map(|failure| failure.message).unwrap_or_default();
+                (StepState::Retrying { error, due: Wall(attempt.due_ms) }, attempt.number)
+            }
+        };
+        self.put(step.clone(), state, attempts, None, seq);
+    }
+
+    fn put(&mut self, step: StepName, state: StepState, attempts: u32, times: Option<(Wall, Wall)>, seq: Seq) {
         let view = StepView {
             id: name::step_id(self.run, &step),
             name: name::display(&step),
@@ -208,6 +266,18 @@ impl Steps {
             }
         }
     }
+}
+
+fn member_view(name: &str, content: &Content) -> MemberView {
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+    let sample = match content {
+        Content::Value(value) => shown(value),
+        Content::Items(items) => items.last().map(|item| shown(item)).unwrap_or_default(),
+        Content::Entries(entries) => {
+            entries.last_key_value().map(|(key, value)| format!("{}: {}", shown(key), shown(value))).unwrap_or_default()
+        }
+    };
+    MemberView { name: name.to_owned(), count: content.count(), bytes: content.bytes(), sample }
 }
 
 fn text(payload: &record::Payload) -> String {

@@ -3,26 +3,44 @@
 //! Invariant: seqs are gapless, and a delta stays in memory until a synced row covers it.
 
 use crate::live::{Inner, Live, Pending};
+use bytes::{Bytes, BytesMut};
 use lobster_store::contract::{
     Seq,
-    record::{Fact, encode_delta},
+    record::{Changed, Fact, Round, encode_change, encode_delta},
 };
 use std::sync::Arc;
 
 /// Gives the fact the next seq and queues the run for the committer. `synced`: nothing before this is flushed may be called durable.
 pub(crate) fn commit(live: &Arc<Live>, inner: &mut Inner, fact: Fact, synced: bool) -> Seq {
-    let progress = matches!(fact, Fact::Result(_));
-    append(live, inner, Pending { bytes: encode_delta(fact), refused: None, progress }, synced)
+    commit_with(live, inner, Some(fact), Vec::new(), synced)
+}
+
+/// The same with changes, which a fold will replace; a fact may be missing then.
+pub(crate) fn commit_with(live: &Arc<Live>, inner: &mut Inner, fact: Option<Fact>, changes: Vec<Changed>, synced: bool) -> Seq {
+    let seq = inner.next;
+    let progress = matches!(fact, Some(Fact::Result(_))) || changes.iter().any(|change| is_progress(change));
+    let deltas = fact.map(|fact| encode_delta(seq, fact)).unwrap_or_default();
+    let changes = changes.into_iter().fold(BytesMut::new(), |mut bytes, changed| {
+        bytes.extend_from_slice(&encode_change(seq, changed.clone()));
+        inner.folding.changed(seq, changed);
+        bytes
+    });
+    append(live, inner, Pending { deltas, changes: changes.freeze(), refused: None, progress }, synced)
+}
+
+fn is_progress(changed: &Changed) -> bool {
+    matches!(changed, Changed::Round(Round { attempt: None, .. }))
 }
 
 /// The same for an intent; `refused` takes its place should a cancel forbid it. Always synced.
 pub(crate) fn intend(live: &Arc<Live>, inner: &mut Inner, intent: Fact, refused: Fact) -> Seq {
-    let pending = Pending { bytes: encode_delta(intent), refused: Some(encode_delta(refused)), progress: false };
-    append(live, inner, pending, true)
+    let (seq, changes) = (inner.next, Bytes::new());
+    let (deltas, refused) = (encode_delta(seq, intent), Some(encode_delta(seq, refused)));
+    append(live, inner, Pending { deltas, changes, refused, progress: false }, true)
 }
 
 fn append(live: &Arc<Live>, inner: &mut Inner, pending: Pending, synced: bool) -> Seq {
-    let (seq, bytes) = (inner.next, pending.bytes.len());
+    let (seq, bytes) = (inner.next, pending.bytes());
     inner.next += 1;
     inner.pending_bytes += bytes;
     inner.lag_bytes += bytes;

@@ -2,10 +2,10 @@
 //!
 //! Invariant: an answer is believed only if tail and mark are those of a row that this holder sent or was given.
 
-use crate::live::{Inner, Interrupt, Live, ThenState};
-use bytes::{Bytes, BytesMut};
+use crate::live::{Inner, Interrupt, Live, Pending, RowEnd, ThenState};
+use bytes::BytesMut;
 use lobster_store::{
-    contract::{Answer, Offer, Row, Seen, Then, limits, record},
+    contract::{Answer, Offer, Row, Seen, Then, limits},
     planted,
 };
 
@@ -17,10 +17,10 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
     if inner.in_flight || matches!(inner.interrupt, Some(Interrupt::Fenced)) {
         return None;
     }
-    let head = inner.applied + 1;
+    let head = inner.stored.seq + 1;
     let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
     let (rows, progress) = if forked { (Vec::new(), false) } else { rows(live, inner, head) };
-    let last = rows.last().map_or(inner.applied, |row| row.to);
+    let last = rows.last().map_or(inner.stored.seq, |row| row.to);
     let complete = forked || last + 1 == inner.next;
     let then = match inner.then_state {
         ThenState::Asked if complete => inner.then.clone(),
@@ -30,7 +30,12 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
     if rows.is_empty() && then.is_none() && !synced {
         return None;
     }
-    inner.marks.extend(rows.iter().map(|row| (row.to, row.mark)));
+    // Rows continue from what the store was last seen to have, whatever was sent beyond it.
+    let mut tally = inner.stored.tally;
+    for row in &rows {
+        tally.add(row.deltas.as_ref().map(|half| half.crc));
+        inner.marks.push_back(RowEnd { seq: row.to, mark: row.mark, tally });
+    }
     inner.in_flight = true;
     Some((Offer { run: live.run, epoch: live.epoch, head, rows, progress, then }, synced))
 }
@@ -38,30 +43,29 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
 /// At most two rows: what precedes an intent, and the intent. Cut at the limit for rows.
 fn rows(live: &Live, inner: &Inner, head: u64) -> (Vec<Row>, bool) {
     let skip = usize::try_from(head - 1 - inner.synced).expect("pending deltas fit into memory");
-    let mut rows = Vec::new();
-    let (mut from, mut to, mut bytes, mut progress) = (head, head - 1, BytesMut::new(), false);
-    let seal = |from, to, body: Bytes, intent| {
-        let mark = record::row_crc(live.run, live.epoch, from, to, &body);
-        Row { from, to, body, mark, intent }
-    };
+    let (mut rows, mut progress) = (Vec::new(), false);
+    let (mut from, mut to, mut deltas, mut changes) = (head, head - 1, BytesMut::new(), BytesMut::new());
+    let some = |bytes: BytesMut| (!bytes.is_empty()).then(|| bytes.freeze());
+    let row = |from, to, deltas, changes| Row::new(live.run, live.epoch, from, to, deltas, changes);
     for pending in inner.pending.range(skip..) {
         if pending.refused.is_some() {
             if to >= from {
-                rows.push(seal(from, to, bytes.split().freeze(), false));
+                rows.push(row(from, to, some(deltas), some(changes)));
                 from = to + 1;
             }
-            rows.push(seal(from, from, pending.bytes.clone(), true));
+            rows.push(row(from, from, Some(pending.deltas.clone()), None).intent());
             return (rows, progress);
         }
-        if to >= from && bytes.len() + pending.bytes.len() > limits::ROW_BYTES {
+        if to >= from && deltas.len() + changes.len() + pending.bytes() > limits::ROW_BYTES {
             break;
         }
-        bytes.extend_from_slice(&pending.bytes);
+        deltas.extend_from_slice(&pending.deltas);
+        changes.extend_from_slice(&pending.changes);
         to += 1;
         progress |= pending.progress;
     }
     if to >= from {
-        rows.push(seal(from, to, bytes.freeze(), false));
+        rows.push(row(from, to, some(deltas), some(changes)));
     }
     (rows, progress)
 }
@@ -73,9 +77,9 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
     inner.in_flight = false;
     let news = match answer {
         None if planted!("unknown_is_done") => {
-            inner.applied = offer.rows.last().map_or(inner.applied, |row| row.to);
+            inner.stored = *inner.marks.back().expect("there is a mark from the start");
             if synced {
-                inner.synced = inner.applied;
+                inner.synced = inner.stored.seq;
             }
             inner.forget();
             None
@@ -95,19 +99,19 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
     if !seen.mine {
         return Some(Interrupt::Fenced);
     }
-    let lineage = inner.marks.iter().any(|mark| *mark == (seen.tail, seen.mark));
+    let lineage = inner.lineage(offer, seen);
     // A hold without rows is how a forked recording is set aside: it needs only the fence.
     let aside = seen.then && offer.rows.is_empty();
-    if !aside && (!lineage || seen.tail < inner.synced) {
+    if !aside && (lineage.is_none() || seen.tail < inner.synced) {
         return Some(Interrupt::Forked(format!(
             "the store has a recording up to seq {} that this holder did not send (it sent up to {}, of which {} synced)",
             seen.tail,
-            inner.marks.back().map_or(0, |(seq, _)| *seq),
+            inner.marks.back().map_or(0, |end| end.seq),
             inner.synced,
         )));
     }
-    if lineage {
-        inner.applied = seen.tail;
+    if let Some(end) = lineage {
+        inner.stored = end;
         if synced {
             inner.synced = seen.tail;
         }
@@ -140,24 +144,34 @@ impl Inner {
         let keep = usize::try_from(self.next - 1 - self.synced).expect("pending deltas fit into memory");
         while self.pending.len() > keep {
             let gone = self.pending.pop_front().expect("the queue is longer than what it keeps");
-            self.pending_bytes -= gone.bytes.len();
+            self.pending_bytes -= gone.bytes();
         }
-        while self.marks.front().is_some_and(|(seq, _)| *seq < self.synced) {
+        while self.marks.front().is_some_and(|end| end.seq < self.synced) {
             self.marks.pop_front();
         }
-        let applied = usize::try_from(self.applied - self.synced).expect("pending deltas fit into memory");
-        self.lag_bytes = self.pending.range(applied..).map(|pending| pending.bytes.len()).sum();
+        let applied = usize::try_from(self.stored.seq - self.synced).expect("pending deltas fit into memory");
+        self.lag_bytes = self.pending.range(applied..).map(Pending::bytes).sum();
     }
 
     /// After a cancel no intent is accepted. Those that the store does not hold become what they are: calls that were not made.
     fn refuse_intents(&mut self) {
-        let applied = usize::try_from(self.applied - self.synced).expect("pending deltas fit into memory");
+        let applied = usize::try_from(self.stored.seq - self.synced).expect("pending deltas fit into memory");
         for pending in self.pending.range_mut(applied..) {
             if let Some(instead) = pending.refused.take() {
-                self.pending_bytes = self.pending_bytes + instead.len() - pending.bytes.len();
-                pending.bytes = instead;
+                self.pending_bytes = self.pending_bytes + instead.len() - pending.deltas.len();
+                pending.deltas = instead;
             }
         }
+    }
+
+    /// The row end that the store has, if this holder was given it or has sent it.
+    fn lineage(&mut self, offer: &Offer, seen: &Seen) -> Option<RowEnd> {
+        let known = |end: &&RowEnd| (end.seq, end.mark) == (seen.tail, seen.mark);
+        let last = self.marks.iter().rev().find(known).copied()?;
+        // Sent twice behind different rows, and applied by a call whose answer was lost: which rows precede it is not known here.
+        let sure = seen.rows > 0 || self.marks.iter().filter(known).all(|end| *end == last);
+        self.folding.unsure |= !sure && !offer.rows.is_empty();
+        Some(last)
     }
 
     /// Is there anything to offer?

@@ -6,6 +6,7 @@ pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod finish;
 pub(crate) mod flush;
+pub(crate) mod fold;
 pub(crate) mod restore;
 pub(crate) mod step;
 pub(crate) mod submit;

@@ -5,17 +5,24 @@
 use crate::{
     call::{Begin, Call, Polling, PollingGuard},
     codec,
-    ctx::StepCtx,
+    ctx::{Flow, StepCtx},
     drive::panic_text,
     error::{BoxError, StepFailed, cut, tell},
     expand::StepOutput,
     host::{BoxFuture, Host, OsHost},
-    live::Interrupt,
+    live::{Completed, Interrupt},
     name,
     spec::{Spec, StepKind},
+    state::{
+        Leases, Wanted,
+        loan::{Loans, Opening, Why},
+    },
 };
-use lobster_store::contract::record::{self, Attempt, Came, Failure, FailureKind, Payload, StepResult};
-use serde::{Serialize, de::DeserializeOwned};
+use lobster_store::contract::record::{self, Attempt, Came, Failure, FailureKind, Payload, StateChange, StepResult};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use std::{
     future::{Future, pending, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -38,11 +45,16 @@ pub(crate) enum Trouble {
 }
 
 /// Runs an ordinary or durable step, or gives what is recorded.
-pub(crate) async fn step<'c, O, Fut>(call: &'c Call, mut body: impl FnMut(&'c StepCtx) -> Fut) -> Result<O::Value, StepFailed>
+pub(crate) async fn step<'c, W, O, Fut>(
+    call: &'c Call,
+    wanted: W,
+    mut body: impl FnMut(&'c StepCtx, Leases<W>) -> Fut,
+) -> Result<O::Value, StepFailed>
 where
+    W: Wanted,
     O: StepOutput,
     O::Error: Into<BoxError>,
-    Fut: Future<Output = O>,
+    Fut: Future<Output = (O, Leases<W>)>,
 {
     let start = match call.begin().await {
         Begin::Recorded(came) => return read(call, came).await,
@@ -61,19 +73,29 @@ where
     let began_ms = wall(call);
     loop {
         call.cx.attempt.store(number, Ordering::Relaxed);
-        let came = attempt(call, body(&call.cx)).await.and_then(|output| encode(output.split().map_err(Into::into)));
-        let (came, value) = match came {
-            Ok((payload, value)) => (Came::Value(payload), Ok(value)),
+        let leases = match checkout(call, &wanted).await {
+            Ok(leases) => leases,
+            Err(failed) => return Err(failed),
+        };
+        let done = attempt(call, body(&call.cx, leases)).await.and_then(|(output, leases)| {
+            let (payload, value) = encode(output.split().map_err(Into::into))?;
+            Ok((payload, value, collect::<W>(leases)?))
+        });
+        let (came, value, (changes, loans)) = match done {
+            Ok((payload, value, changed)) => (Came::Value(payload), Ok(value), changed),
             Err(trouble) => match after(call.spec, &call.cx, number, trouble, random(call)) {
                 Next::Again(failure, delay) => {
                     again(call, number, failure, delay).await;
                     number += 1;
                     continue;
                 }
-                Next::Failed(failure) => (Came::Failure(failure.clone()), Err(StepFailed::from_record(failure))),
+                Next::Failed(failure) => {
+                    (Came::Failure(failure.clone()), Err(StepFailed::from_record(failure)), Default::default())
+                }
             },
         };
-        call.complete(StepResult {
+        let passing = call.is_round() && is_again(&came);
+        let result = StepResult {
             step: Some((*call.cx.step).clone()),
             came: Some(came),
             attempts: number,
@@ -81,9 +103,58 @@ where
             ended_ms: wall(call),
             kind: kind(call.spec.kind) as i32,
             generation: 0,
-        })
-        .await;
+        };
+        call.complete(Completed { result, changes, passing }, loans).await;
         return value;
+    }
+}
+
+/// Is this the value of a round that another follows?
+fn is_again(came: &Came) -> bool {
+    matches!(came, Came::Value(payload) if matches!(codec::decode::<Flow<IgnoredAny>>(payload), Ok(Flow::Again)))
+}
+
+/// Takes the states that a step asks for, as the last step left them.
+async fn checkout<W: Wanted>(call: &Call, wanted: &W) -> Result<Leases<W>, StepFailed> {
+    let mut names = wanted.names();
+    let refuse = |code, message: String| StepFailed::refused(code, message, &name::display(&call.cx.step));
+    for name in &names {
+        if let Some(complaint) = name::complaint(name) {
+            return Err(refuse("InvalidName", format!("the name of a state {complaint}")));
+        }
+    }
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(refuse("SameName", "it asks twice for a state of one name".into()));
+    }
+    let found = call.checkout(&wanted.names()).await;
+    // Decoding, migrations and rebuilding are the user's code: they may panic.
+    let home = &call.cx.home;
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        let _polling = PollingGuard::set(Polling::Step);
+        wanted.open(Opening::new(home, found))
+    }));
+    let why = match opened {
+        Ok(Ok(leases)) => return Ok(leases),
+        Ok(Err(denied)) => denied.0,
+        Err(panic) => Why::Interrupted(Interrupt::Hold(format!("reading the recorded state {}", panic_text(&*panic)))),
+    };
+    match (why, call.live()) {
+        (Why::Refused(code, message), _) => Err(refuse(code, message)),
+        (Why::Interrupted(interrupt), Some(live)) => {
+            live.interrupt(interrupt);
+            pending().await
+        }
+        (Why::Interrupted(interrupt), None) => Err(refuse("State", format!("{interrupt:?}"))),
+    }
+}
+
+/// What a step changed, and its states to go back with that.
+fn collect<W: Wanted>(mut leases: Leases<W>) -> Result<(Vec<StateChange>, Loans), Trouble> {
+    match catch_unwind(AssertUnwindSafe(|| W::collect(&mut leases))) {
+        Ok(Ok(changes)) => Ok((changes, W::loans(leases))),
+        Ok(Err(why)) => Err(Trouble::Encoding(why)),
+        Err(panic) => Err(Trouble::Panic(panic_text(&*panic))),
     }
 }
 

@@ -196,6 +196,9 @@ pub struct PartRef {
     /// Its encoded size.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    /// Parts of one segment share this: they are merged together.
+    #[prost(uint64, tag = "4")]
+    pub segment: u64,
 }
 
 /// A piece of a member: a value, items, or entries.

@@ -1,0 +1,160 @@
+//! From an older version of a state to the next.
+//!
+//! Invariant: a migration works on encoded content and a copy: what is recorded stays as it is until a step changes it.
+
+use super::content::{Content, StateContent};
+use crate::{codec, error::BoxError};
+use lobster_store::contract::record::Codec;
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
+
+/// How a state of version `from` becomes one of version `from + 1`. Written by `#[state(version = 2, migrate(1 = path))]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// The version it starts from.
+    pub from: u32,
+    /// Changes the members in place. An error leaves the run as it is, and says why.
+    pub apply: fn(&mut Members) -> Result<(), BoxError>,
+}
+
+/// The members of a state of an older version, by name. What a migration leaves is what the next one, or the code, finds.
+///
+/// ```
+/// use lobster_core::{BoxError, Field, Members, State};
+///
+/// #[derive(State, Default)]
+/// #[state(version = 2, migrate(1 = in_cents))]
+/// struct Basket {
+///     cents: Field<u64>,
+/// }
+///
+/// /// Version 1 had `euros: Field<u64>`.
+/// fn in_cents(members: &mut Members) -> Result<(), BoxError> {
+///     let euros: u64 = members.take_value("euros")?.unwrap_or_default();
+///     members.set_value("cents", &(euros * 100))
+/// }
+/// ```
+#[derive(Debug, Default)]
+pub struct Members(BTreeMap<String, Content>);
+
+impl Members {
+    /// Names of the members that have content.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+    /// Gives a member another name. One without content stays without.
+    pub fn rename(&mut self, from: &str, to: impl Into<String>) {
+        if let Some(content) = self.0.remove(from) {
+            self.0.insert(to.into(), content);
+        }
+    }
+    /// Drops a member; says whether it had content.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+    /// Takes the value of a base or field out; `None`: it has no content.
+    ///
+    /// # Errors
+    /// It is a log or a table, or does not decode as `T`.
+    pub fn take_value<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, BoxError> {
+        match self.0.remove(name) {
+            None => Ok(None),
+            Some(Content::Value(bytes)) => Ok(Some(codec::decode_raw(&bytes)?)),
+            Some(other) => Err(unfit(name, &other, "a value")),
+        }
+    }
+    /// Takes the items of a log out; empty if it has none.
+    ///
+    /// # Errors
+    /// It is no log, or an item does not decode as `T`.
+    pub fn take_log<T: DeserializeOwned>(&mut self, name: &str) -> Result<Vec<T>, BoxError> {
+        match self.0.remove(name) {
+            None => Ok(Vec::new()),
+            Some(Content::Items(items)) => Ok(items.iter().map(|item| codec::decode_raw(item)).collect::<Result<_, _>>()?),
+            Some(other) => Err(unfit(name, &other, "a log")),
+        }
+    }
+    /// Takes the entries of a table out; empty if it has none.
+    ///
+    /// # Errors
+    /// It is no table, or an entry does not decode as `K` and `V`.
+    pub fn take_table<K: DeserializeOwned + Ord, V: DeserializeOwned>(&mut self, name: &str) -> Result<BTreeMap<K, V>, BoxError> {
+        match self.0.remove(name) {
+            None => Ok(BTreeMap::new()),
+            Some(Content::Entries(entries)) => {
+                let decode =
+                    |(key, value): (bytes::Bytes, bytes::Bytes)| Ok((codec::decode_raw(&key)?, codec::decode_raw(&value)?));
+                Ok(entries.into_iter().map(decode).collect::<Result<_, codec::CodecError>>()?)
+            }
+            Some(other) => Err(unfit(name, &other, "a table")),
+        }
+    }
+    /// Sets the value of a base or field.
+    ///
+    /// # Errors
+    /// It has no encoding, or one over the limit.
+    pub fn set_value<T: Serialize>(&mut self, name: impl Into<String>, value: &T) -> Result<(), BoxError> {
+        self.0.insert(name.into(), Content::Value(codec::raw(value)?));
+        Ok(())
+    }
+    /// Sets the items of a log.
+    ///
+    /// # Errors
+    /// One has no encoding, or one over the limit.
+    pub fn set_log<T: Serialize>(&mut self, name: impl Into<String>, items: &[T]) -> Result<(), BoxError> {
+        let items = items.iter().map(codec::raw).collect::<Result<_, _>>()?;
+        self.0.insert(name.into(), Content::Items(items));
+        Ok(())
+    }
+    /// Sets the entries of a table.
+    ///
+    /// # Errors
+    /// One has no encoding, or one over the limit.
+    pub fn set_table<K: Serialize, V: Serialize>(
+        &mut self,
+        name: impl Into<String>,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<(), BoxError> {
+        let encode = |(key, value): (K, V)| Ok((codec::raw(&key)?, codec::raw(&value)?));
+        let entries: Result<_, codec::CodecError> = entries.into_iter().map(encode).collect();
+        self.0.insert(name.into(), Content::Entries(entries?));
+        Ok(())
+    }
+}
+
+fn unfit(name: &str, found: &Content, wanted: &str) -> BoxError {
+    format!("member `{name}` is {}, not {wanted}", found.kind()).into()
+}
+
+/// Why recorded content is nothing for this code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It is of a newer version: somebody else's to execute.
+    Newer(u32),
+    /// Migration or decoding failed.
+    Misfit(String),
+}
+
+/// Content at the code's version, and whether it was migrated.
+pub(crate) fn migrate(
+    content: StateContent,
+    version: u32,
+    migrations: &[Migration],
+) -> Result<(BTreeMap<String, Content>, bool), Unfit> {
+    let StateContent { version: mut at, codec, members } = content;
+    if at > version {
+        return Err(Unfit::Newer(at));
+    }
+    if codec != Codec::Json as i32 {
+        return Err(Unfit::Misfit(format!("codec {codec} is not known to this code")));
+    }
+    let (migrated, mut members) = (at < version, Members(members));
+    while at < version {
+        let migration = migrations.iter().find(|migration| migration.from == at);
+        let migration = migration.ok_or_else(|| Unfit::Misfit(format!("version {at} has no migration to {}", at + 1)))?;
+        (migration.apply)(&mut members)
+            .map_err(|error| Unfit::Misfit(format!("the migration from version {at} failed: {error}")))?;
+        at += 1;
+    }
+    Ok((members.0, migrated))
+}
