@@ -53,7 +53,7 @@ pub struct Change {
 #[derive(Debug)]
 pub enum Trouble {
     /// Its value has no encoding.
-    Codec(CodecError),
+    Codec(String),
     /// It is written once, and was.
     WrittenOnce,
     /// What it would be read back as is not what it is.
@@ -62,7 +62,7 @@ pub enum Trouble {
 
 impl From<CodecError> for Trouble {
     fn from(error: CodecError) -> Self {
-        Trouble::Codec(error)
+        Trouble::Codec(error.to_string())
     }
 }
 
