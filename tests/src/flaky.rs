@@ -129,7 +129,7 @@ impl Journal for Flaky {
                 self.strike();
                 Err(Failed::Unavailable("away on purpose".into()))
             }
-            Mood::Fitful if self.appends.fetch_add(1, Ordering::SeqCst) % 2 == 0 => {
+            Mood::Fitful if self.appends.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) => {
                 self.inner.append(batch).await?;
                 self.strike();
                 Err(Failed::Unknown("silent on purpose".into()))

@@ -8,7 +8,7 @@ use lobster_store::contract::{Boot, Clock, Wall};
 use std::{sync::Arc, time::Duration};
 
 /// From here on a wait ends only when an hour passes.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(20);
 
 /// The host of a world, steered by these happenings:
 ///
