@@ -11,6 +11,7 @@ mod calls;
 mod changes;
 mod crash;
 mod damage;
+mod eviction;
 mod irreversible;
 mod nodes;
 mod poison;
