@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use lobster_store::{
     Tiers,
     contract::{
-        Answer, Attention, Batch, Cancelled, Claim, Failed, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored, Result,
-        RunId, Sealed, Submitted, VerdictAnswer, Wall,
+        Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
+        Restored, Result, RunId, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
     },
 };
 use std::sync::{
@@ -142,6 +142,12 @@ impl Journal for Flaky {
             }
             Mood::Well | Mood::Held | Mood::Fitful | Mood::Farewell => self.inner.append(batch).await,
         }
+    }
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        self.inner.fold(fold).await
+    }
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        self.inner.parts(run, ids).await
     }
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
         self.inner.cancel(run, outcome, at).await

@@ -371,7 +371,7 @@ pub struct Fold {
 }
 
 /// Answer to a fold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Folded {
     /// The snapshot is current, and the changes it covers are gone.
     Done,

@@ -4,7 +4,7 @@
 
 use crate::plan::{Kind, Sight};
 use crate::swarm::{Blow, Call, Moment};
-use lobster_core::{RunId, RunState};
+use lobster_core::{RunId, RunState, store::contract::Folded};
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
@@ -53,6 +53,8 @@ pub(crate) enum Event {
     Claimed { run: RunId, epoch: u64, node: u32, leased: bool, deaths: u32, done: Vec<Step> },
     /// The store took rows.
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
+    /// The store was offered a snapshot.
+    Folded { run: RunId, epoch: u64, seq: u64, folded: Folded },
     /// The store ended a run.
     Ended { run: RunId, state: RunState },
     /// The store set a run aside for a person.

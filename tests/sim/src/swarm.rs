@@ -31,6 +31,8 @@ pub(crate) enum Call {
     Intent,
     Finish,
     Away,
+    Fold,
+    Parts,
     Cancel,
     Verdict,
     Attend,

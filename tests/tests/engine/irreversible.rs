@@ -1,9 +1,10 @@
 //! What happened to an irreversible call: the second table of the documentation, row by row, in one process.
 
 use lobster_core::{
-    Ctx, ErrorKind, Fate, Result, RunFailed, RunState, StepCtx, StepErrorExt, StepFailedKind, StepState, step, task,
+    Ctx, ErrorKind, Fate, Reason, Result, RunFailed, RunId, RunState, StepCtx, StepErrorExt, StepFailedKind, StepState, step,
+    task,
 };
-use lobster_tests::{happen, happened, on_both, until};
+use lobster_tests::{Place, happen, happened, on_both, until};
 use serde::{Deserialize, Serialize};
 
 /// How the next calls of a world end.
@@ -137,6 +138,16 @@ fn plan(world: String, ends: &[End], probes: &[Answer]) -> Plan {
 
 fn keys(world: &str) -> usize {
     lobster_tests::all(world).keys().filter(|what| what.starts_with("key ")).count()
+}
+
+/// Waits until a run is held for a reason that says so.
+async fn held_saying(place: &Place, lobster: &lobster_core::Lobster, run: RunId, word: &str) -> String {
+    let tiers = lobster_tests::tiers(place).await;
+    lobster_tests::eventually(&tiers, async || match lobster.why_not_running(run).await.unwrap() {
+        Some(Reason::Held(why)) if why.contains(word) => Some(why),
+        _ => None,
+    })
+    .await
 }
 
 macro_rules! engine {
@@ -275,15 +286,10 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("misfit {}", place.url());
         let run = lobster.submit(by_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         let step = lobster.show(run.id()).await.unwrap().steps[0].id;
         lobster.resolve(run.id(), step, Fate::Happened("a receipt")).await.unwrap();
-        let why = loop {
-            let why = reason_held(&lobster, run.id()).await;
-            if why.contains("stated") {
-                break why;
-            }
-        };
+        let why = held_saying(&place, &lobster, run.id(), "stated").await;
         assert!(why.contains("does not fit") && why.contains("a receipt"), "{why}");
         lobster.resolve(run.id(), step, Fate::Happened(5)).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 5);
@@ -294,11 +300,11 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("misfit retry {}", place.url());
         let run = lobster.submit(by_retry, plan(world.clone(), &[End::Error; 9], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         let calls = happened(&world, "call");
         let step = lobster.show(run.id()).await.unwrap().steps[0].id;
         lobster.resolve(run.id(), step, Fate::Happened([1, 2])).await.unwrap();
-        while !reason_held(&lobster, run.id()).await.contains("stated") {}
+        held_saying(&place, &lobster, run.id(), "stated").await;
         assert_eq!(happened(&world, "call"), calls);
         lobster.resolve(run.id(), step, Fate::Happened(7)).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 7);

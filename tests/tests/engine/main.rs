@@ -18,4 +18,5 @@ mod poison;
 mod runs;
 mod shutdown;
 mod steps;
+mod state;
 mod stores;
