@@ -44,9 +44,25 @@ async fn fold(txn: &mut Txn, fold: Fold) -> Result<Folded> {
     let snapshot: Seq = row.as_ref().and_then(|(_, seq)| *seq).map_or(0, i64::cast_unsigned);
     let answer = decide_fold(row.as_ref().map(|(fence, _)| fence), snapshot, &fold);
     if answer == Folded::Done {
+        drop_parts(txn, &fold).await?;
         write(txn, &fold).await?;
     }
     Ok(answer)
+}
+
+/// A call of its own: in one with the new parts, each pair of their sizes would be a text of its own.
+async fn drop_parts(txn: &mut Txn, fold: &Fold) -> Result<()> {
+    if fold.dropped.is_empty() {
+        return Ok(());
+    }
+    let (mut text, mut args) = (String::new(), Args::default());
+    for ids in fold.dropped.chunks(ROWS_MAX) {
+        let size = bucket(ids.len());
+        text += &drop_text(size);
+        push_ids(&mut args, fold.run, ids, size);
+    }
+    txn.run(&text, args).await?;
+    Ok(())
 }
 
 async fn write(txn: &mut Txn, fold: &Fold) -> Result<()> {
@@ -56,11 +72,6 @@ async fn write(txn: &mut Txn, fold: &Fold) -> Result<()> {
     args.push(run);
     args.push(fold.seq.cast_signed());
     args.push(fold.seq.cast_signed());
-    for ids in fold.dropped.chunks(ROWS_MAX) {
-        let size = bucket(ids.len());
-        text += &drop_text(size);
-        push_ids(&mut args, fold.run, ids, size);
-    }
     for parts in fold.parts.chunks(ROWS_MAX) {
         let size = bucket(parts.len());
         text += &replace(PARTS, size, 4);

@@ -1,6 +1,6 @@
 //! A fold is whole in the file or not there at all, whoever dies and whatever the disk lost; retention leaves nothing of it.
 
-use crate::{children, kit::*, scratch::Scratch};
+use crate::{children, dropped::polled, kit::*, scratch::Scratch};
 use lobster_store::{
     contract::{Catalog, Fold, Folded, Grant, Incarnation, Journal, Offer, Recording, RunId, StoredPart, Wall},
     sqlite::Sqlite,
@@ -35,18 +35,23 @@ impl Folder {
         assert_eq!((seen[0].rows, seen[0].tail), (1, self.tail));
     }
 
-    /// Folds up to the tail, or one row less; a half of the older parts goes.
+    /// Folds up to the tail, or one row less.
     async fn fold(&mut self, store: &Sqlite) {
-        let (run, seq) = (self.grant.run, self.tail - u64::from(self.tail % 4 == 0));
+        let seq = self.tail - u64::from(self.tail.is_multiple_of(4));
+        assert_eq!(store.fold(self.next(seq)).await.expect("a fold is answered"), Folded::Done);
+    }
+
+    /// The next fold; a half of the older parts goes.
+    fn next(&mut self, seq: u64) -> Fold {
+        let run = self.grant.run;
         let half = self.parts.len() / 2;
         let dropped = self.parts.drain(..half).map(|part| part.id).collect();
         let parts: Vec<_> = (0..NEW).map(|at| part(run, self.tail * NEW + at, 1500)).collect();
         self.parts.extend(parts.iter().cloned());
         let manifest = manifest(run, seq, &self.parts);
         let (incarnation, epoch, base) = (self.me, self.grant.epoch, self.base);
-        let fold = Fold { incarnation, run, epoch, base, seq, manifest, parts, dropped };
-        assert_eq!(store.fold(fold).await.expect("a fold is answered"), Folded::Done);
         self.base = seq;
+        Fold { incarnation, run, epoch, base, seq, manifest, parts, dropped }
     }
 }
 
@@ -55,8 +60,8 @@ pub async fn folds(file: &Path) {
     let store = open(file).await;
     let mut folder = Folder::begin(&store, fresh_incarnation()).await;
     loop {
-        folder.append(&store, folder.tail % 5 == 0).await;
-        if folder.tail % 2 == 0 {
+        folder.append(&store, folder.tail.is_multiple_of(5)).await;
+        if folder.tail.is_multiple_of(2) {
             folder.fold(&store).await;
             println!("folded:{}", folder.base);
         }
@@ -113,7 +118,7 @@ fn a_log_that_lost_its_end_holds_whole_folds_only() {
         let mut folder = Folder::begin(&store, incarnation(1)).await;
         for _ in 0..9 {
             folder.append(&store, false).await;
-            if folder.tail % 2 == 0 {
+            if folder.tail.is_multiple_of(2) {
                 folder.fold(&store).await;
             }
         }
@@ -139,6 +144,30 @@ fn a_log_that_lost_its_end_holds_whole_folds_only() {
         let all =
             [(0, 0), (1, 0), (2, 0), (2, 2), (3, 2), (4, 2), (4, 3), (5, 3), (6, 3), (6, 6), (7, 6), (8, 6), (8, 7), (9, 7)];
         assert_eq!(found, all, "each of them was there once, and nothing between them");
+    });
+}
+
+#[test]
+fn a_fold_dropped_midway_is_whole_or_nothing() {
+    let dir = Scratch::new();
+    block_on(async {
+        let store = open(&dir.join("store.db")).await;
+        let run = create(&store, 1).await;
+        let mut folder = Folder::begin(&store, incarnation(1)).await;
+        let mut applied = 0;
+        for round in 0..60 {
+            folder.append(&store, false).await;
+            let fold = folder.next(folder.tail);
+            polled(round % 6, store.fold(fold.clone())).await;
+            // The next calls work, and the same fold again says what became of the first.
+            match store.fold(fold).await.expect("a fold is answered") {
+                Folded::Done => {}
+                Folded::Behind => applied += 1,
+                other => panic!("a holder is answered with {other:?}"),
+            }
+            assert_eq!(assert_whole(run, &recording(&store, run).await), (folder.tail, folder.base));
+        }
+        assert!(applied > 0, "no dropped call was ever on its way");
     });
 }
 

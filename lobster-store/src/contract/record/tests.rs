@@ -133,10 +133,13 @@ fn changes_body(changes: impl IntoIterator<Item = (Seq, Changed)>) -> Bytes {
     changes.into_iter().flat_map(|(seq, changed)| encode_change(seq, changed)).collect::<Vec<u8>>().into()
 }
 
+/// Opens half a row; the seqs of what it holds.
+type Open = fn(RunId, Epoch, Seq, Seq, &Bytes, u32) -> Result<Vec<Seq>, Failed>;
+
 /// Half a row: how it is checked, and its word.
 struct Half {
     crc: fn(RunId, Epoch, Seq, Seq, &[u8]) -> u32,
-    open: fn(RunId, Epoch, Seq, Seq, &Bytes, u32) -> Result<Vec<Seq>, Failed>,
+    open: Open,
     word: &'static str,
     /// A valid one: its last seq and its body.
     to: Seq,
