@@ -5,9 +5,9 @@
 use bytes::Bytes;
 use lobster_store::{
     contract::{
-        Answer, Batch, Beat, Boot, Catalog, Claim, Clock, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun, Offer,
-        Restored, Row, RunId, RunState, Sealed, TaskVersion, Then, Wall,
-        record::{Ending, Input, Kind, Outcome},
+        Answer, Batch, Beat, Boot, Catalog, Claim, Clock, Failed, Fold, Folded, Grant, Incarnation, Journal, Members, NewNode,
+        NewRun, Offer, Restored, Row, RunId, RunState, Sealed, StoredPart, TaskVersion, Then, Wall,
+        record::{Ending, Input, Kind, Manifest, Outcome, Part, Whole},
     },
     sqlite::Sqlite,
 };
@@ -84,6 +84,8 @@ async fn all(dir: PathBuf) -> Result<(), Failed> {
     println!("bare fdatasync of 24 KB appended:          {sync:>10.1?}");
     let grants = bench.claim(64).await?;
     bench.appends("relaxed, 64 offers x 2 rows of 200 B", grants, 2, 200, false, 500).await?;
+    let grant = bench.one().await?;
+    bench.folds("row with changes of 200 B, relaxed", "fold of 20 parts of 4 KB", grant, 20, 4096).await?;
     let grants = bench.claim(64).await?;
     bench.appends("synced, 64 offers x 2 rows of 200 B", grants.clone(), 2, 200, true, 300).await?;
     bench.finishes().await?;
@@ -215,6 +217,33 @@ impl Bench {
             assert!(answers.iter().all(applied), "{answers:?}");
         }
         report(what, &mut took);
+        Ok(())
+    }
+
+    /// Appends rows with both halves and folds them, each time with new parts in place of the older ones.
+    async fn folds(&self, append: &str, fold: &str, grant: Grant, parts: u64, bytes: usize) -> Result<(), Failed> {
+        let (Grant { run, epoch, .. }, incarnation) = (grant, self.node);
+        let body = Some(Bytes::from(vec![7; 200]));
+        let whole = Part { whole: Some(Whole::Value(vec![7; bytes].into())) };
+        let (mut appends, mut folds) = (Vec::new(), Vec::new());
+        for seq in 1..=500 {
+            let rows = vec![Row::new(run, epoch, seq, seq, body.clone(), body.clone())];
+            let offers = vec![Offer { run, epoch, head: seq, rows, progress: true, then: None }];
+            let start = now();
+            self.store.append(Batch { incarnation, synced: false, offers }).await?;
+            appends.push(start.elapsed());
+            let ids = seq * parts..(seq + 1) * parts;
+            let dropped = if seq == 1 { Vec::new() } else { ((seq - 1) * parts..seq * parts).collect() };
+            let parts = ids.map(|id| StoredPart { id, sealed: whole.seal(run, id) }).collect();
+            let manifest = Sealed::new(Kind::Manifest, run, &Manifest { seq, ..Manifest::default() });
+            let new = Fold { incarnation, run, epoch, base: seq - 1, seq, manifest, parts, dropped };
+            let start = now();
+            let folded = self.store.fold(new).await?;
+            folds.push(start.elapsed());
+            assert_eq!(folded, Folded::Done);
+        }
+        report(append, &mut appends);
+        report(fold, &mut folds);
         Ok(())
     }
 

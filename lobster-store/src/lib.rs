@@ -6,13 +6,17 @@
 //!
 //! # Writing a tier
 //!
-//! A tier is one value, or several, that keep the four promises of the [`contract`]: [`Journal`](contract::Journal) (runs and their
-//! deltas), [`Members`](contract::Members) (nodes and their beats), [`Catalog`](contract::Catalog) (reads) and
+//! A tier is one value, or several, that keep the four promises of the [`contract`]: [`Journal`](contract::Journal) (runs with their
+//! deltas, changes and snapshots), [`Members`](contract::Members) (nodes and their beats), [`Catalog`](contract::Catalog) (reads) and
 //! [`Wake`](contract::Wake) (hints). [`memory`] is the reference: short, complete, and linearizable. In this order:
 //!
 //! 1. Implement the traits. The rule of [`append`](contract::Journal::append) is [`decide`](contract::decide), on the *locked* row
-//!    of the run; a tier that decides in SQL says the same there. Whatever is acknowledged is synced, except a relaxed append, and a
-//!    synced append makes everything durable that was appended to its runs before. An outcome that is not known is
+//!    of the run; that of [`fold`](contract::Journal::fold) is [`decide_fold`](contract::decide_fold), on that row and the seq of the
+//!    run's snapshot. A tier that decides in SQL says the same there. Deltas and changes of a row share its seqs and its mark, and
+//!    lie apart: deltas stay to the end of the run, and a fold takes changes away. A fold is one transaction: its manifest, its new
+//!    parts, and what it removes are seen together or not at all, and a recording is always read under one snapshot. Whatever is
+//!    acknowledged is synced, except a relaxed append and a fold; a synced append makes everything durable that was appended to its
+//!    runs or folded before, and a crash that takes a row back takes back the folds that cover it. An outcome that is not known is
 //!    [`Failed::Unknown`](contract::Failed::Unknown), never a failure. Records are bytes: a tier stores them and their checksums, and
 //!    checks nothing.
 //! 2. Implement `conformance::Harness` (feature `conformance`) and call `conformance!` once, in a file under `tests/`: each

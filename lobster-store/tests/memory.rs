@@ -4,9 +4,12 @@
 use lobster_store::{
     conformance::TestClock,
     contract::{
-        Answer, Batch, Beat, Catalog, Claim, Clock, Evidence, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun,
-        Offer, Renewed, Revoked, Row, RunId, RunState, Sealed, Seen, TaskVersion, Then, Wake, Wall,
-        record::{Came, Fact, Input, Intent, Kind, Outcome, Payload, StepResult, encode_delta},
+        Answer, Batch, Beat, Catalog, Claim, Clock, Evidence, Failed, Fold, Folded, Grant, Incarnation, Journal, Members,
+        NewNode, NewRun, Offer, Renewed, Revoked, Row, RunId, RunState, Sealed, Seen, StoredPart, TaskVersion, Then, Wake, Wall,
+        record::{
+            Came, Changed, Fact, Input, Intent, Kind, Manifest, MemberParts, Outcome, Part, PartRef, Payload, StateChange,
+            StateParts, StepResult, Whole, encode_change, encode_delta,
+        },
     },
     memory::Memory,
 };
@@ -75,7 +78,7 @@ impl World {
     }
 
     async fn tail(&self, run: RunId) -> u64 {
-        self.store.read(run).await.expect("memory answers").expect("the run exists").recording.rows.len() as u64
+        self.store.read(run).await.expect("memory answers").expect("the run exists").recording.deltas.len() as u64
     }
 }
 
@@ -307,6 +310,104 @@ async fn a_strict_store_tells_a_caller_that_breaks_the_rules() {
 }
 
 #[tokio::test]
+async fn a_strict_store_tells_a_folder_that_breaks_the_rules() {
+    let world = World::new();
+    world.join(1, None).await.expect("the name is free");
+    let grant = world.granted(1).await;
+    world.append(true, vec![offer(&grant, 0)]).await.expect("the offer keeps the rules");
+    let run = grant.run;
+    let part = |id| StoredPart { id, sealed: Part { whole: Some(Whole::Value(vec![7].into())) }.seal(run, id) };
+    let manifest = |seq, next_part, parts: &[StoredPart]| {
+        let parts = parts.iter().map(|part| PartRef { id: part.id, crc: part.sealed.crc, bytes: 3 }).collect();
+        let members = vec![MemberParts { member: "total".to_owned(), parts }];
+        let states = vec![StateParts { members, ..StateParts::default() }];
+        Sealed::new(Kind::Manifest, run, &Manifest { seq, states, next_part, ..Manifest::default() })
+    };
+    let good = Fold {
+        incarnation: incarnation(1),
+        run,
+        epoch: grant.epoch,
+        base: 0,
+        seq: 1,
+        manifest: manifest(1, 3, &[part(1), part(2)]),
+        parts: vec![part(1), part(2)],
+        dropped: vec![9],
+    };
+    let moved = StoredPart { id: 2, ..part(1) };
+    for broken in [
+        Fold { seq: 2, ..good.clone() },
+        Fold { base: 1, ..good.clone() },
+        Fold { manifest: Sealed { crc: good.manifest.crc ^ 1, ..good.manifest.clone() }, ..good.clone() },
+        Fold { manifest: manifest(1, 3, &[part(1)]), ..good.clone() },
+        Fold { manifest: manifest(1, 2, &[part(1), part(2)]), ..good.clone() },
+        Fold { manifest: manifest(1, 3, &[part(1), moved.clone()]), parts: vec![part(1), moved], ..good.clone() },
+        Fold { dropped: vec![2], ..good.clone() },
+    ] {
+        let answer = world.store.fold(broken.clone()).await;
+        assert!(matches!(answer, Err(Failed::Internal(_) | Failed::Corrupt { .. })), "{broken:?}: {answer:?}");
+    }
+    let stored = world.store.read(run).await.expect("memory answers").expect("the run exists");
+    assert_eq!(stored.recording.snapshot, None, "and writes nothing");
+    assert_eq!(world.store.fold(good).await.expect("this fold keeps the rules"), Folded::Done);
+}
+
+#[tokio::test]
+async fn a_strict_store_tells_whose_row_is_not_what_it_says() {
+    let world = World::new();
+    world.join(1, None).await.expect("the name is free");
+    let grant = world.granted(1).await;
+    let delta = |seq| encode_delta(seq, result());
+    let change = |seq| encode_change(seq, Changed::State(StateChange::default()));
+    let of = |to, deltas, changes| Row::new(grant.run, grant.epoch, 1, to, deltas, changes);
+    for broken in [
+        of(2, Some(delta(1)), None),
+        of(3, Some(delta(1)), Some(change(3))),
+        of(1, Some(delta(1)), Some(bytes::Bytes::new())),
+        of(1, Some(bytes::Bytes::new()), Some(change(1))),
+        of(1, None, None),
+        of(1, Some(delta(2)), None),
+        Row { mark: 7, ..of(1, Some(delta(1)), Some(change(1))) },
+    ] {
+        let answer = world.append(true, vec![Offer { rows: vec![broken.clone()], ..offer(&grant, 0) }]).await;
+        assert!(matches!(answer, Err(Failed::Internal(_) | Failed::Corrupt { .. })), "{broken:?}: {answer:?}");
+    }
+    let rows = vec![of(2, Some(delta(1)), Some(change(2)))];
+    world.append(true, vec![Offer { rows, ..offer(&grant, 0) }]).await.expect("each seq has a delta or a change");
+}
+
+#[tokio::test]
+async fn a_crash_takes_back_exactly_the_folds_that_were_not_synced() {
+    let world = World::new();
+    world.join(1, None).await.expect("the name is free");
+    let grant = world.granted(1).await;
+    let rows = |seq| {
+        let change = encode_change(seq, Changed::State(StateChange::default()));
+        vec![Row::new(grant.run, grant.epoch, seq, seq, Some(encode_delta(seq, result())), Some(change))]
+    };
+    let append = |seq, synced| world.append(synced, vec![Offer { rows: rows(seq), ..offer(&grant, seq - 1) }]);
+    let fold = |base, seq| {
+        let (run, incarnation, epoch) = (grant.run, incarnation(1), grant.epoch);
+        let manifest = Sealed::new(Kind::Manifest, run, &Manifest { seq, ..Manifest::default() });
+        world.store.fold(Fold { incarnation, run, epoch, base, seq, manifest, parts: Vec::new(), dropped: Vec::new() })
+    };
+    let read = async || world.store.read(grant.run).await.expect("memory answers").expect("the run exists").recording;
+    append(1, true).await.expect("the offer keeps the rules");
+    assert_eq!(fold(0, 1).await.expect("memory answers"), Folded::Done);
+    append(2, true).await.expect("the offer keeps the rules");
+    let synced = read().await;
+    assert_eq!((synced.snapshot.as_ref().map(|snapshot| snapshot.seq), synced.changes.len()), (Some(1), 1));
+    append(3, false).await.expect("the offer keeps the rules");
+    for (base, seq) in [(1, 2), (2, 3)] {
+        assert_eq!(fold(base, seq).await.expect("memory answers"), Folded::Done);
+    }
+    append(4, false).await.expect("the offer keeps the rules");
+    let durable = world.store.durable(grant.run).expect("the run exists").recording;
+    assert_eq!(durable, synced);
+    world.store.crash_store();
+    assert_eq!(read().await, synced);
+}
+
+#[tokio::test]
 async fn a_strict_store_tells_a_submitter_that_breaks_the_rules() {
     let world = World::new();
     let tags = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect();
@@ -335,7 +436,7 @@ async fn what_a_crash_would_leave_can_be_read_before_it() {
     world.append(true, vec![offer(&grant, 0)]).await.expect("memory answers");
     world.append(false, vec![offer(&grant, 1)]).await.expect("memory answers");
     let before = durable(&world);
-    assert_eq!((before.tail, before.rows.len()), (1, 1), "the second row is relaxed");
+    assert_eq!((before.tail, before.deltas.len()), (1, 1), "the second row is relaxed");
     assert_eq!(world.tail(grant.run).await, 2, "reading it changed nothing");
     world.store.crash_store();
     assert_eq!(durable(&world), before);

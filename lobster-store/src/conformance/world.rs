@@ -9,8 +9,8 @@ use super::{
 use crate::{
     Tiers,
     contract::{
-        Answer, Batch, Beat, Boot, Claim, Clock, Evidence, Grant, Incarnation, Joined, NewNode, NewRun, Offer, Recording,
-        Renewed, Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
+        Answer, Batch, Beat, Boot, Claim, Clock, Evidence, Fold, Folded, Grant, Incarnation, Joined, NewNode, NewRun, Offer,
+        Recording, Renewed, Restored, Revoked, RunId, RunState, RunSummary, Seen, Seq, Stored, Submitted, TaskVersion, Wall,
     },
 };
 use std::{
@@ -297,6 +297,16 @@ impl Node {
             }
             (places, batch.offers) = again;
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Sends a fold until the row was looked at.
+    pub(super) async fn fold(&self, fold: Fold) -> Folded {
+        loop {
+            match self.tiers.journal.fold(fold.clone()).await.expect("a fold is answered") {
+                Folded::Busy => tokio::task::yield_now().await,
+                answer => return answer,
+            }
         }
     }
 

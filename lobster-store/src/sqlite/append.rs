@@ -4,9 +4,9 @@
 
 use super::{
     Sqlite,
-    changes::Changes,
     sql::{self, Args, ROWS_MAX, bucket, get, get_id, get_state, get_u32, get_u64, marks},
     whole,
+    write::Writes,
     writer::Txn,
 };
 use crate::contract::{Answer, Batch, Failed, Incarnation, Offer, Result, RunId, RunRow, Sealed, Seen, Then, decide};
@@ -64,7 +64,7 @@ impl Sqlite {
 
 async fn append(txn: &mut Txn, batch: Batch) -> Result<Vec<Seen>> {
     let fences = lock(txn, &batch.offers).await?;
-    let mut write = Changes::new(batch.synced);
+    let mut write = Writes::new(batch.synced);
     let mut answers = Vec::with_capacity(batch.offers.len());
     for offer in batch.offers {
         let row = fences.get(&offer.run);

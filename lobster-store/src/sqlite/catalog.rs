@@ -6,7 +6,7 @@
 use super::{
     Sqlite,
     append::sealed,
-    recording::{Parts, ids_list, parts_text},
+    recording::{Details, details_text, ids_list},
     sql::{Args, get, get_id, get_state, get_u32, get_u64, rows_of},
 };
 use crate::contract::{
@@ -112,13 +112,13 @@ impl Catalog for Sqlite {
             "SELECT {COLUMNS} FROM lobster_runs AS r WHERE r.id = $1;\
              SELECT tag FROM lobster_tags WHERE run = $1 ORDER BY tag;\
              SELECT crc, body FROM lobster_outcomes WHERE run = $1;{}",
-            parts_text(&list.text)
+            details_text(&list.text)
         );
         let rows = self.readers.read(&text, list.args).await?;
         let Some(row) = rows_of(&rows, 0).first() else { return Ok(None) };
         let (mut summary, mark) = summary(row)?;
         summary.tags = rows_of(&rows, 1).iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
-        let recording = Parts::read(rows.get(3..).unwrap_or_default())?.of(run, summary.tail, mark)?;
+        let recording = Details::read(rows.get(3..).unwrap_or_default())?.of(run, summary.tail, mark)?;
         let outcome = rows_of(&rows, 2).first();
         let ended = outcome.map(|row| Ok(Ended { state: summary.state, outcome: sealed(row, 0)? })).transpose()?;
         Ok(Some(Stored { summary, recording, ended }))

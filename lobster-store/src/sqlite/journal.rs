@@ -9,8 +9,8 @@ use super::{
     writer::Txn,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Grant, Incarnation, Journal, NewRun, NewVerdict, Origin, Restored, Result, RunId,
-    RunState, Sealed, Submitted, VerdictAnswer, Wall,
+    Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Origin, Restored,
+    Result, RunId, RunState, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
 };
 use async_trait::async_trait;
 use prost::Message;
@@ -31,6 +31,14 @@ impl Journal for Sqlite {
 
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
         self.append_batch(batch).await
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        self.fold_run(fold).await
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        self.read_parts(run, ids).await
     }
 
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {

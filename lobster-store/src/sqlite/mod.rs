@@ -8,9 +8,9 @@
 mod append;
 mod beat;
 mod catalog;
-mod changes;
 mod claim;
 mod failure;
+mod fold;
 mod gate;
 mod host;
 mod journal;
@@ -28,6 +28,7 @@ mod submit;
 mod sweep;
 mod wake;
 mod whole;
+mod write;
 mod writer;
 
 use crate::contract::{Clock, Failed, Result, Wake};

@@ -63,6 +63,28 @@ CREATE TABLE lobster_deltas (
     body BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX lobster_deltas_seq ON lobster_deltas (run, seq_from);
+CREATE TABLE lobster_changes (
+    run BLOB NOT NULL,
+    seq_from INTEGER NOT NULL,
+    seq_to INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX lobster_changes_seq ON lobster_changes (run, seq_from);
+CREATE TABLE lobster_manifests (
+    run BLOB NOT NULL PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE lobster_parts (
+    run BLOB NOT NULL,
+    id INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (run, id)
+) STRICT;
 CREATE TABLE lobster_outcomes (
     run BLOB NOT NULL PRIMARY KEY,
     crc INTEGER NOT NULL,

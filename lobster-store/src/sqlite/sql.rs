@@ -170,9 +170,18 @@ pub(super) fn numbered(from: usize, count: usize) -> String {
 
 /// `INSERT INTO <head>` of up to [`ROWS_MAX`] rows. Rows whose first value is null are padding.
 pub(super) fn insert(head: &str, rows: usize, columns: usize) -> String {
+    format!("INSERT INTO {head} {};", source(rows, columns))
+}
+
+/// The same, in place of rows with the same keys.
+pub(super) fn replace(head: &str, rows: usize, columns: usize) -> String {
+    format!("REPLACE INTO {head} {};", source(rows, columns))
+}
+
+fn source(rows: usize, columns: usize) -> String {
     match rows {
-        1 => format!("INSERT INTO {head} VALUES {};", values(1, columns)),
-        _ => format!("INSERT INTO {head} SELECT * FROM (VALUES {}) WHERE column1 IS NOT NULL;", values(rows, columns)),
+        1 => format!("VALUES {}", values(1, columns)),
+        _ => format!("SELECT * FROM (VALUES {}) WHERE column1 IS NOT NULL", values(rows, columns)),
     }
 }
 

@@ -48,12 +48,24 @@ impl Sqlite {
     }
 }
 
+/// Tables of what a run has.
+const TABLES: [&str; 8] = [
+    "lobster_deltas",
+    "lobster_changes",
+    "lobster_manifests",
+    "lobster_parts",
+    "lobster_inputs",
+    "lobster_outcomes",
+    "lobster_verdicts_in",
+    "lobster_tags",
+];
+
 async fn sweep(txn: &mut Txn, args: Args) -> Result<usize> {
     let text = sweep_text();
     let rows = txn.run(&text, args).await?;
-    let removed = rows_of(&rows, 5).len();
+    let removed = rows_of(&rows, TABLES.len()).len();
     let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
-    let back = excess(number(8)?, number(9)?);
+    let back = excess(number(TABLES.len() + 3)?, number(TABLES.len() + 4)?);
     let vacuum = if back > 0 { format!("PRAGMA incremental_vacuum({back});") } else { String::new() };
     txn.commit(&vacuum, Args::default()).await?;
     Ok(removed)
@@ -61,7 +73,7 @@ async fn sweep(txn: &mut Txn, args: Args) -> Result<usize> {
 
 pub(super) fn sweep_text() -> String {
     let mut text = String::new();
-    for table in ["lobster_deltas", "lobster_inputs", "lobster_outcomes", "lobster_verdicts_in", "lobster_tags"] {
+    for table in TABLES {
         text += &format!("DELETE FROM {table} WHERE run IN ({GONE});");
     }
     text += &format!(

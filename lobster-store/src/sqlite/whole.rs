@@ -8,15 +8,15 @@
 
 use super::{
     append::sealed_args,
-    changes::End,
     sql::{Args, ROWS_MAX, bucket, get, get_id, get_u32, get_u64, values},
+    write::End,
     writer::Txn,
 };
 use crate::contract::{Batch, Incarnation, Offer, Result, RunId, RunState, Seen, Then};
 use std::collections::HashMap;
 
 /// Columns of the view, in the order in which [`push`] pushes them.
-pub(super) const COLUMNS: [&str; 24] = [
+pub(super) const COLUMNS: [&str; 28] = [
     // What the run's row must say.
     "run",
     "owner",
@@ -27,12 +27,16 @@ pub(super) const COLUMNS: [&str; 24] = [
     // Its rows.
     "from1",
     "to1",
-    "crc1",
-    "body1",
+    "delta_crc1",
+    "deltas1",
+    "change_crc1",
+    "changes1",
     "from2",
     "to2",
-    "crc2",
-    "body2", //
+    "delta_crc2",
+    "deltas2",
+    "change_crc2",
+    "changes2", //
     // What the run's row is to say.
     "tail",
     "mark",
@@ -50,6 +54,9 @@ pub(super) const COLUMNS: [&str; 24] = [
 /// Rows of one offer that the view has places for.
 const ROWS: usize = 2;
 
+/// Columns of one of them.
+const ROW_COLUMNS: usize = 6;
+
 const FITS: &str = "r.id = new.run AND r.owner = new.owner AND r.epoch = new.epoch AND r.state = 1 AND r.tail = new.head - 1 \
                     AND (new.uncancelled = 0 OR r.cancel = 0) AND (new.wake IS NULL OR new.wake = r.wake)";
 
@@ -59,16 +66,18 @@ const MOVED: &str = "tail = coalesce(new.tail, tail), mark = coalesce(new.mark, 
 
 /// What the trigger does with an offer, in order.
 pub(super) fn statements() -> Vec<String> {
-    let delta = |n: usize| {
+    let half = |one: &str, n: usize| {
         format!(
-            "INSERT INTO lobster_deltas (run, seq_from, seq_to, epoch, crc, body) \
-             SELECT new.run, new.from{n}, new.to{n}, new.epoch, new.crc{n}, new.body{n} WHERE new.body{n} IS NOT NULL;"
+            "INSERT INTO lobster_{one}s (run, seq_from, seq_to, epoch, crc, body) \
+             SELECT new.run, new.from{n}, new.to{n}, new.epoch, new.{one}_crc{n}, new.{one}s{n} WHERE new.{one}s{n} IS NOT NULL;"
         )
     };
     vec![
         format!("SELECT RAISE(IGNORE) WHERE NOT EXISTS (SELECT 1 FROM lobster_runs AS r WHERE {FITS});"),
-        delta(1),
-        delta(2),
+        half("delta", 1),
+        half("change", 1),
+        half("delta", 2),
+        half("change", 2),
         "INSERT INTO lobster_outcomes (run, crc, body) SELECT new.run, new.outcome_crc, new.outcome WHERE new.outcome IS NOT NULL;"
             .to_owned(),
         format!(
@@ -158,10 +167,14 @@ fn push(args: &mut Args, owner: Incarnation, offer: &Offer) {
     for row in &offer.rows {
         args.push(row.from.cast_signed());
         args.push(row.to.cast_signed());
-        args.push(i64::from(row.mark));
-        args.body(&row.body);
+        for half in [&row.deltas, &row.changes] {
+            match half {
+                Some(sealed) => sealed_args(args, sealed),
+                None => args.nulls(2),
+            }
+        }
     }
-    args.nulls((ROWS - offer.rows.len()) * 4);
+    args.nulls((ROWS - offer.rows.len()) * ROW_COLUMNS);
     let last = offer.rows.last();
     args.push(last.map(|row| row.to.cast_signed()));
     args.push(last.map(|row| i64::from(row.mark)));

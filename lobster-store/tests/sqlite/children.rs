@@ -95,6 +95,7 @@ fn child() {
             "opens" => drop(store(&file).await),
             "submits" => submits(&file, number).await,
             "works" => works(&file, number).await,
+            "folds" => crate::folds::folds(&file).await,
             "stubborn" => crate::syncs::stubborn(&file).await,
             "syncs" => crate::syncs::marked(&file).await,
             other => panic!("there is no role {other}"),

@@ -5,7 +5,7 @@ use lobster_store::contract::{Catalog, Journal, Submitted};
 use std::{future::Future, pin::pin, task::Poll};
 
 /// Polls `future` so many times, then drops it.
-async fn polled(times: usize, future: impl Future) {
+pub async fn polled(times: usize, future: impl Future) {
     let mut future = pin!(future);
     for _ in 0..times {
         let mut once = false;

@@ -7,8 +7,8 @@ use lobster_store::{
     conformance::TestClock,
     contract::{
         Answer, Batch, Boot, Claim, Clock, Failed, Grant, Incarnation, Journal, Members, NewNode, NewRun, Offer, Row, RunId,
-        RunState, Sealed, Seen, Submitted, TaskVersion, Then, Wall,
-        record::{Ending, Input, Kind, Outcome},
+        RunState, Sealed, Seen, Snapshot, StoredPart, Submitted, TaskVersion, Then, Wall,
+        record::{Ending, Input, Kind, Manifest, MemberParts, Outcome, Part, PartRef, StateParts, Whole},
     },
     sqlite::Sqlite,
 };
@@ -102,6 +102,33 @@ pub async fn claim(store: &Sqlite, incarnation: Incarnation, limit: usize) -> Ve
 pub fn row(run: RunId, epoch: u64, seq: u64, bytes: usize) -> Row {
     let body = Bytes::from(vec![u8::try_from(seq % 251).expect("under 251"); bytes]);
     Row::new(run, epoch, seq, seq, Some(body), None)
+}
+
+/// A row with both halves.
+pub fn full_row(run: RunId, epoch: u64, seq: u64, bytes: usize) -> Row {
+    let body = row(run, epoch, seq, bytes).deltas.map(|half| half.body);
+    Row::new(run, epoch, seq, seq, body.clone(), body)
+}
+
+pub fn part(run: RunId, id: u64, bytes: usize) -> StoredPart {
+    let data = Bytes::from(vec![u8::try_from(id % 251).expect("under 251"); bytes]);
+    StoredPart { id, sealed: Part { whole: Some(Whole::Value(data)) }.seal(run, id) }
+}
+
+/// A manifest that names these parts.
+pub fn manifest(run: RunId, seq: u64, parts: &[StoredPart]) -> Sealed {
+    let refer = |part: &StoredPart| PartRef { id: part.id, crc: part.sealed.crc, bytes: part.sealed.body.len() as u64 };
+    let members = vec![MemberParts { member: "total".to_owned(), parts: parts.iter().map(refer).collect() }];
+    let states = vec![StateParts { members, ..StateParts::default() }];
+    Sealed::new(Kind::Manifest, run, &Manifest { seq, states, ..Manifest::default() })
+}
+
+/// Ids and checksums of the parts that a snapshot's manifest names.
+pub fn named(run: RunId, snapshot: &Snapshot) -> Vec<(u64, u32)> {
+    let manifest: Manifest = snapshot.manifest.open(Kind::Manifest, run).expect("a manifest comes back as it was stored");
+    assert_eq!(manifest.seq, snapshot.seq);
+    let parts = manifest.states.iter().flat_map(|state| &state.members).flat_map(|member| &member.parts);
+    parts.map(|part| (part.id, part.crc)).collect()
 }
 
 /// One row at `seq`.

@@ -8,6 +8,7 @@ mod bad_days;
 mod children;
 mod deaths;
 mod dropped;
+mod folds;
 mod growth;
 mod kit;
 mod processes;

@@ -4,8 +4,8 @@ use crate::{children, kit::*, scratch::Scratch};
 use lobster_store::{
     conformance::TestClock,
     contract::{
-        Answer, Batch, Beat, Boot, Catalog, Failed, Grant, Incarnation, Journal, Members, NewVerdict, Offer, Origin, Sealed,
-        VerdictAnswer, Wall, record,
+        Answer, Batch, Beat, Boot, Catalog, Failed, Fold, Folded, Grant, Incarnation, Journal, Members, NewVerdict, Offer,
+        Origin, Sealed, VerdictAnswer, Wall, record,
     },
     sqlite::Sqlite,
 };
@@ -27,6 +27,10 @@ const EXPECTED: &[(&str, usize)] = &[
     ("synced batch that is there already", 1),
     ("synced append without rows", 1),
     ("relaxed append again", 0),
+    ("fold", 0),
+    ("synced append after a fold", 1),
+    ("fold that is behind", 0),
+    ("parts", 0),
     ("relaxed append that finishes", 1),
     ("renewal", 0),
     ("renewal after a lapse", 0),
@@ -79,8 +83,19 @@ pub async fn marked(file: &Path) {
     append(&store, me, true, vec![Offer { rows: Vec::new(), ..offer(&grants[0], 3, 0) }]).await;
     mark("relaxed append again");
     append(&store, me, false, vec![offer(&grants[0], 3, 100)]).await;
+    let (run, epoch, parts) = (grants[0].run, grants[0].epoch, vec![part(grants[0].run, 1, 100)]);
+    let manifest = manifest(run, 3, &parts);
+    let fold = Fold { incarnation: me, run, epoch, base: 0, seq: 3, manifest, parts, dropped: Vec::new() };
+    mark("fold");
+    assert_eq!(store.fold(fold.clone()).await.expect("a fold is answered"), Folded::Done);
+    mark("synced append after a fold");
+    append(&store, me, true, vec![offer(&grants[0], 4, 100)]).await;
+    mark("fold that is behind");
+    assert_eq!(store.fold(fold).await.expect("a fold is answered"), Folded::Behind);
+    mark("parts");
+    assert_eq!(store.parts(run, &[1]).await.expect("parts are answered").len(), 1);
     mark("relaxed append that finishes");
-    append(&store, me, false, vec![finish(&grants[0], 3, Wall(1))]).await;
+    append(&store, me, false, vec![finish(&grants[0], 4, Wall(1))]).await;
     mark("renewal");
     store.renew(me, Beat { seq: 1, at: Boot::default(), lapsed: false }).await.expect("a renewal is answered");
     mark("renewal after a lapse");
@@ -182,7 +197,7 @@ fn fails_now_and_then(inject: &str) {
     block_on(async {
         let store = open(&path).await;
         let stored = store.read(run_id(1)).await.expect("a read is answered").expect("it was submitted");
-        let seqs: Vec<_> = stored.recording.rows.iter().map(|row| row.from).collect();
+        let seqs: Vec<_> = stored.recording.deltas.iter().map(|row| row.from).collect();
         assert_eq!((stored.summary.tail, seqs), (40, (1..=40).collect()));
     });
 }

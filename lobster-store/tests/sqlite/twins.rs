@@ -5,13 +5,13 @@ use lobster_store::{
     Tiers,
     conformance::TestClock,
     contract::{
-        Batch, Claim, Evidence, Grant, Incarnation, NewVerdict, Offer, Origin, RunFilter, RunState, Sealed, TaskVersion, Then,
-        Wall, record,
+        Batch, Claim, Evidence, Fold, Folded, Grant, Incarnation, NewVerdict, Offer, Origin, Row, RunFilter, RunId, RunState,
+        Sealed, TaskVersion, Then, Wall, record,
     },
     memory::Memory,
     sqlite::Sqlite,
 };
-use std::{fmt::Debug, time::Duration};
+use std::{collections::HashMap, fmt::Debug, time::Duration};
 
 /// Numbers from a seed (splitmix64).
 struct Dice(u64);
@@ -35,6 +35,9 @@ struct Pair {
     dice: Dice,
     nodes: Vec<Incarnation>,
     grants: Vec<(Incarnation, Grant)>,
+    /// Seqs of the snapshots.
+    folded: HashMap<RunId, u64>,
+    folds: usize,
     made: u64,
     now: i64,
 }
@@ -118,6 +121,36 @@ impl Pair {
         }
     }
 
+    /// A row of deltas, of changes, or of both.
+    fn row(&mut self, grant: &Grant, seq: u64) -> Row {
+        let full = full_row(grant.run, grant.epoch, seq, 10);
+        let (deltas, changes) = (full.deltas.map(|half| half.body), full.changes.map(|half| half.body));
+        let which = self.dice.throw(4);
+        Row::new(grant.run, grant.epoch, seq, seq, deltas.filter(|_| which != 0), changes.filter(|_| which < 2))
+    }
+
+    async fn fold(&mut self) {
+        if self.grants.is_empty() {
+            return;
+        }
+        let at = self.dice.throw(self.grants.len() as u64) as usize;
+        let (incarnation, grant) = self.grants[at].clone();
+        let run = grant.run;
+        let base = self.folded.get(&run).copied().unwrap_or(0) + u64::from(self.dice.one_in(8));
+        let seq = base + 1 + self.dice.throw(3);
+        let ids: Vec<_> = (0..self.dice.throw(4)).map(|_| 1 + self.dice.throw(9)).collect();
+        let parts: Vec<_> = ids.iter().map(|id| part(run, *id, 20)).collect();
+        let dropped = (0..self.dice.throw(3)).map(|_| 1 + self.dice.throw(9)).collect();
+        let manifest = manifest(run, seq, &parts);
+        let fold = Fold { incarnation, run, epoch: grant.epoch, base, seq, manifest, parts, dropped };
+        if both!(self, journal.fold(fold)) == Folded::Done {
+            self.folded.insert(run, seq);
+            self.folds += 1;
+        }
+        let asked: Vec<_> = (0..5).map(|_| self.dice.throw(11)).collect();
+        same("parts", self.memory.journal.parts(run, &asked).await, self.sqlite.journal.parts(run, &asked).await);
+    }
+
     async fn append(&mut self) {
         let mut picked: Vec<usize> = Vec::new();
         for _ in 0..=self.dice.throw(3) {
@@ -137,7 +170,7 @@ impl Pair {
             }
             let head = grant.tail + 1 + u64::from(self.dice.one_in(8));
             let count = self.dice.throw(3);
-            let mut rows: Vec<_> = (head..head + count).map(|seq| row(grant.run, grant.epoch, seq, 10)).collect();
+            let mut rows: Vec<_> = (head..head + count).map(|seq| self.row(&grant, seq)).collect();
             if let Some(last) = rows.last_mut() {
                 last.intent = self.dice.one_in(3);
             }
@@ -229,7 +262,8 @@ fn incarnation_of(number: u64) -> Incarnation {
     incarnation(1_000_000 + number)
 }
 
-async fn play(seed: u64, calls: usize) {
+/// Returns how many folds were made.
+async fn play(seed: u64, calls: usize) -> usize {
     let dir = Scratch::new();
     let clock = TestClock::new();
     let store = Sqlite::open(&dir.join("store.db"), clock.clone()).await.expect("the store can be opened");
@@ -239,6 +273,8 @@ async fn play(seed: u64, calls: usize) {
         dice: Dice(seed),
         nodes: vec![incarnation(1), incarnation(2), incarnation(3)],
         grants: Vec::new(),
+        folded: HashMap::new(),
+        folds: 0,
         made: 0,
         now: 1000,
     };
@@ -247,13 +283,14 @@ async fn play(seed: u64, calls: usize) {
     }
     for _ in 0..calls {
         pair.now += pair.dice.throw(5) as i64;
-        match pair.dice.throw(20) {
+        match pair.dice.throw(24) {
             0..4 => pair.submit().await,
             4..8 => pair.claim().await,
             8..15 => pair.append().await,
             15..17 => pair.person().await,
             17 => pair.members().await,
             18 => pair.look().await,
+            20..24 => pair.fold().await,
             _ => {
                 let (before, limit) = (Wall(pair.now - 60), 3usize);
                 both!(pair, journal.sweep(before, limit));
@@ -261,12 +298,15 @@ async fn play(seed: u64, calls: usize) {
         }
     }
     pair.compare().await;
+    pair.folds
 }
 
 #[test]
 fn both_tiers_answer_the_same() {
+    let mut folds = 0;
     for seed in 0..12 {
         eprintln!("seed {seed}");
-        block_on(play(seed, 300));
+        folds += block_on(play(seed, 300));
     }
+    assert!(folds > 20, "only {folds} folds were made");
 }

@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod claim;
 pub mod deaths;
 pub mod durable;
+pub mod fold;
 pub mod hints;
 pub mod members;
 pub mod races;
@@ -142,6 +143,40 @@ macro_rules! conformance {
                 lost_progress_is_counted_as_none
                 relaxed_and_synced_batches_of_several_runs_mix
                 what_a_submit_acknowledged_survives_the_store
+            }
+            fold {
+                a_crash_takes_a_fold_back_whole_or_not_at_all
+                a_fold_and_a_take_over_see_each_other
+                a_fold_and_an_append_leave_both
+                a_fold_and_the_row_it_builds_on_see_each_other
+                a_fold_beyond_the_tail_is_behind
+                a_fold_by_a_displaced_holder_is_fenced
+                a_fold_by_a_stranger_is_fenced
+                a_fold_changes_nothing_else
+                a_fold_from_a_snapshot_that_is_not_the_stored_one_is_behind
+                a_fold_is_never_left_without_the_rows_it_covers
+                a_fold_makes_its_snapshot_current
+                a_fold_may_have_hundreds_of_parts
+                a_fold_of_a_run_that_does_not_exist_is_fenced
+                a_fold_of_a_run_that_is_not_running_is_fenced
+                a_fold_removes_the_changes_it_covers_and_no_others
+                a_fold_survives_its_process
+                a_fold_under_an_older_epoch_is_fenced
+                a_read_shows_the_snapshot_and_the_changes
+                a_refused_row_leaves_no_changes
+                a_row_may_have_deltas_and_changes
+                a_row_of_changes_alone_is_a_row_like_any_other
+                a_row_with_both_halves_loses_only_its_changes
+                a_run_is_folded_after_a_cancel_was_asked_for
+                a_sweep_removes_everything_of_a_folded_run
+                a_synced_append_takes_the_folds_before_it_along
+                changes_of_a_full_batch_are_kept_apart
+                dropped_parts_go_and_kept_ones_stay
+                each_run_is_restored_with_its_own_snapshot
+                folds_follow_one_another
+                many_folds_from_one_snapshot_leave_one
+                parts_are_read_in_the_order_asked
+                parts_of_several_megabytes_are_kept
             }
             hints {
                 a_hint_is_counted

@@ -24,6 +24,7 @@ pub struct Change {
 
 /// What a change records.
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[allow(clippy::large_enum_variant, reason = "a change is short-lived; a box would only complicate its makers and readers")]
 pub enum Changed {
     /// A step changed a state.
     #[prost(message, tag = "1")]

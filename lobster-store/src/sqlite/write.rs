@@ -3,24 +3,29 @@
 //! Invariant: a run is in one list only, and each list is written by one kind of statement.
 
 use super::{
+    append::sealed_args,
     sql::{Args, ROWS_MAX, bucket, insert, values},
     writer::Txn,
 };
 use crate::contract::{Offer, Result, Row, RunId, RunState, Sealed, Seen, Then};
 
 /// What a batch writes.
-pub(super) struct Changes {
+pub(super) struct Writes {
     synced: bool,
-    rows: Vec<NewRow>,
+    deltas: Vec<NewRow>,
+    changes: Vec<NewRow>,
     tails: Vec<NewTail>,
     ends: Vec<(NewTail, Then)>,
     outcomes: Vec<(RunId, Sealed)>,
 }
 
+/// A half of an offered row.
 struct NewRow {
     run: RunId,
     epoch: u64,
-    row: Row,
+    from: u64,
+    to: u64,
+    sealed: Sealed,
 }
 
 struct NewTail {
@@ -70,11 +75,12 @@ impl<'o> End<'o> {
 }
 
 const DELTAS: &str = "lobster_deltas (run, seq_from, seq_to, epoch, crc, body)";
+const CHANGES: &str = "lobster_changes (run, seq_from, seq_to, epoch, crc, body)";
 const OUTCOMES: &str = "lobster_outcomes (run, crc, body)";
 
-impl Changes {
+impl Writes {
     pub(super) fn new(synced: bool) -> Self {
-        Self { synced, rows: Vec::new(), tails: Vec::new(), ends: Vec::new(), outcomes: Vec::new() }
+        Self { synced, deltas: Vec::new(), changes: Vec::new(), tails: Vec::new(), ends: Vec::new(), outcomes: Vec::new() }
     }
 
     pub(super) fn add(&mut self, offer: Offer, seen: &Seen) {
@@ -83,7 +89,11 @@ impl Changes {
         if seen.rows == 0 && !seen.then && !self.synced {
             return;
         }
-        self.rows.extend(rows.into_iter().take(seen.rows).map(|row| NewRow { run, epoch, row }));
+        for Row { from, to, deltas, changes, .. } in rows.into_iter().take(seen.rows) {
+            let half = |sealed| NewRow { run, epoch, from, to, sealed };
+            self.deltas.extend(deltas.map(half));
+            self.changes.extend(changes.map(half));
+        }
         let tail = NewTail { run, tail: seen.tail, mark: seen.mark, progress: progress && seen.rows > 0 };
         match then.filter(|_| seen.then) {
             None => self.tails.push(tail),
@@ -102,18 +112,13 @@ impl Changes {
         }
         let mut text = String::new();
         let mut args = Args::default();
-        for chunk in self.rows.chunks(ROWS_MAX) {
-            let size = bucket(chunk.len());
-            text += &insert(DELTAS, size, 6);
-            for NewRow { run, epoch, row } in chunk {
-                args.push(run.0.as_bytes().as_slice());
-                args.push(row.from.cast_signed());
-                args.push(row.to.cast_signed());
-                args.push(epoch.cast_signed());
-                args.push(i64::from(row.mark));
-                args.body(&row.body);
+        for (table, rows) in [(DELTAS, &self.deltas), (CHANGES, &self.changes)] {
+            for chunk in rows.chunks(ROWS_MAX) {
+                let size = bucket(chunk.len());
+                text += &insert(table, size, 6);
+                chunk.iter().for_each(|row| row.push(&mut args));
+                args.nulls((size - chunk.len()) * 6);
             }
-            args.nulls((size - chunk.len()) * 6);
         }
         for chunk in self.tails.chunks(ROWS_MAX) {
             let size = bucket(chunk.len());
@@ -144,6 +149,16 @@ impl Changes {
         }
         txn.commit(&text, args).await?;
         Ok(())
+    }
+}
+
+impl NewRow {
+    fn push(&self, args: &mut Args) {
+        args.push(self.run.0.as_bytes().as_slice());
+        args.push(self.from.cast_signed());
+        args.push(self.to.cast_signed());
+        args.push(self.epoch.cast_signed());
+        sealed_args(args, &self.sealed);
     }
 }
 
