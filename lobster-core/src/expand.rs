@@ -109,6 +109,15 @@ pub trait StepInfo {
     const SPEC: Spec;
 }
 
+/// How `#[derive(State)]` tells a scratch: [`Scratch::fill_by_default`](crate::Scratch::fill_by_default) comes before this method, which
+/// every other type has.
+pub trait Recorded {
+    /// There is nothing to fill.
+    fn fill_by_default(&mut self) {}
+}
+
+impl<M: ?Sized> Recorded for M {}
+
 /// A step's key, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(pub(crate) String);

@@ -72,6 +72,9 @@ pub use error::{BoxError, Error, ErrorKind, Marked, Result, RunFailed, StepError
 pub use host::{BoxFuture, Host, OsHost};
 pub use irreversible::Fate;
 #[cfg(feature = "macros")]
+#[doc = include_str!("../docs/state.md")]
+pub use lobster_macros::State;
+#[cfg(feature = "macros")]
 #[doc = include_str!("../docs/step.md")]
 pub use lobster_macros::step;
 #[cfg(feature = "macros")]

@@ -5,14 +5,17 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Attribute, Path, Signature, Type};
+use syn::{Attribute, FnArg, Path, Signature, Type};
 
 use crate::model::Function;
+use crate::parse::is_state;
 
 mod outer;
+mod state;
 mod step;
 mod task;
 
+pub use state::state;
 pub use step::step;
 pub use task::{info as task_info, task};
 
@@ -32,9 +35,14 @@ impl<'f> Frame<'f> {
         Self { function, root: at(root, here), here }
     }
 
-    /// The author's function, inside ours: his signature and his body to the letter.
+    /// The author's function, inside ours: his signature and his body to the letter, but for the attributes that are for us.
     fn body(&self) -> TokenStream {
-        let sig = Signature { ident: body_name(), ..self.function.sig.clone() };
+        let mut sig = Signature { ident: body_name(), ..self.function.sig.clone() };
+        for input in &mut sig.inputs {
+            if let FnArg::Typed(typed) = input {
+                typed.attrs.retain(|attr| !is_state(attr));
+            }
+        }
         let block = &self.function.block;
         quote_spanned! {self.here=>
             #[allow(clippy::unused_async, reason = "it is async by contract, whatever its body does")]

@@ -8,7 +8,8 @@ use syn::visit::Visit;
 use syn::{FnArg, Path, ReturnType, Signature, Type};
 
 use crate::emit::{self, Frame, ours};
-use crate::model::{Broken, Function, Rest, Step, Task, TaskOptions, bare};
+use crate::parse::is_state;
+use crate::model::{Broken, Function, Rest, State, Step, Task, TaskOptions, bare};
 
 /// A step with mistakes.
 pub fn step(broken: Broken<Step>) -> TokenStream {
@@ -20,6 +21,12 @@ pub fn step(broken: Broken<Step>) -> TokenStream {
         Rest::Item(item) => item,
     };
     quote!(#mistakes #item)
+}
+
+/// A state with mistakes, and what was understood of it.
+pub fn state(error: &syn::Error, rest: Option<&State>) -> TokenStream {
+    let (mistakes, state) = (error.to_compile_error(), rest.map(emit::state));
+    quote!(#mistakes #state)
 }
 
 /// A task with mistakes.
@@ -93,11 +100,11 @@ fn task_stub(function: &Function, root: Path) -> TokenStream {
     }
 }
 
-/// The parameters as a caller sees them: no patterns, no attributes, and the context of a body in the first place.
+/// The parameters as a caller sees them: no patterns, no attributes, no states, and the context of a body in the first place.
 fn inputs(sig: &Signature, ctx: &TokenStream) -> Vec<TokenStream> {
     let typed = sig.inputs.iter().filter_map(|input| match input {
-        FnArg::Typed(typed) => Some(&*typed.ty),
-        FnArg::Receiver(_) => None,
+        FnArg::Typed(typed) if is_context(&typed.ty) || !typed.attrs.iter().any(is_state) => Some(&*typed.ty),
+        _ => None,
     });
     let shown = typed.enumerate().map(|(n, ty)| if n == 0 && is_context(ty) { ctx.clone() } else { ty.to_token_stream() });
     shown.map(|ty| quote!(_: #ty)).collect()

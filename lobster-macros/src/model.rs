@@ -3,7 +3,7 @@
 //! Invariant: a model that `parse` calls good can be written out without looking at the attribute again.
 
 use proc_macro2::{Group, TokenStream};
-use syn::{Attribute, Expr, Ident, Path, Signature, Type, Visibility};
+use syn::{Attribute, Expr, Generics, Ident, Path, Signature, Type, Visibility};
 
 /// The author's function. The body stays as tokens: the macros have no business in it.
 pub struct Function {
@@ -19,10 +19,21 @@ pub struct Argument {
     pub ty: Type,
 }
 
+/// A `#[state]` parameter of a step: nothing that a caller gives.
+pub struct StateArgument {
+    /// Its place among the parameters after the context.
+    pub place: usize,
+    /// What the `&mut` is to.
+    pub ty: Type,
+    /// The name of the state, if it is not its type's.
+    pub name: Option<Expr>,
+}
+
 /// The signature, taken apart.
 pub struct Shape {
     pub ctx: Argument,
     pub args: Vec<Argument>,
+    pub states: Vec<StateArgument>,
     pub output: Type,
 }
 
@@ -98,6 +109,35 @@ pub struct TaskOptions {
     pub version: u32,
     pub max_attempts: Option<u32>,
     pub steps: Option<Vec<Path>>,
+}
+
+/// A struct under `#[derive(State)]`.
+pub struct State {
+    pub ident: Ident,
+    pub generics: Generics,
+    pub members: Vec<Member>,
+    pub options: StateOptions,
+}
+
+/// What stands in `#[state(..)]` on the struct.
+pub struct StateOptions {
+    /// Where `State` is found.
+    pub root: Path,
+    /// The name, if it is not the struct's.
+    pub name: Option<String>,
+    pub version: u32,
+    /// From each version below, in order.
+    pub migrations: Vec<(u32, Path)>,
+}
+
+/// One of its fields.
+pub struct Member {
+    pub ident: Ident,
+    pub ty: Type,
+    /// The name it is recorded under, if it is not the field's.
+    pub rename: Option<String>,
+    /// The function that makes it anew.
+    pub rebuild: Option<Path>,
 }
 
 /// An item with mistakes, and as much of it as was understood.

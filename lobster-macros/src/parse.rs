@@ -2,15 +2,17 @@
 //!
 //! Invariant: a mistake in one option hides no mistake elsewhere, and what could be understood is handed on.
 
-use proc_macro2::{Group, TokenStream, TokenTree};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Path, Signature, Visibility};
+use syn::{Attribute, DeriveInput, Path, Signature, Visibility};
 
 use crate::errors::Errors;
-use crate::model::{Broken, Function, Rest, Shape, Step, Task};
+use crate::model::{Broken, Function, Rest, Shape, State, Step, Task};
 
 mod options;
 mod signature;
+mod state;
+mod state_argument;
 mod step;
 mod task;
 mod values;
@@ -35,6 +37,23 @@ pub fn task(options: TokenStream, item: TokenStream) -> Result<Task, Box<Broken<
     let shape = signature::of_task(&function, &mut errors);
     let root = options.root.clone();
     settle(errors, function, shape, root, |function, shape| Task { function, shape, options })
+}
+
+/// Reads a struct under `#[derive(State)]`; with mistakes, what could be understood of it.
+pub fn state(item: TokenStream) -> Result<State, (syn::Error, Option<State>)> {
+    let mut errors = Errors::default();
+    let item: DeriveInput = syn::parse2(item).map_err(|error| (error, None))?;
+    let state = state::read(item, &mut errors);
+    match (errors.into_error(), state) {
+        (None, Some(state)) => Ok(state),
+        (Some(error), state) => Err((error, state)),
+        (None, None) => Err((syn::Error::new(Span::call_site(), "this item is not supported"), None)),
+    }
+}
+
+/// Whether this is the helper attribute of states, on a parameter, a struct or a field.
+pub fn is_state(attr: &Attribute) -> bool {
+    attr.path().is_ident("state")
 }
 
 /// A model is good only without mistakes; with mistakes in the options alone it is still worth writing out.

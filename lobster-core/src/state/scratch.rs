@@ -40,6 +40,13 @@ impl<T> Scratch<T> {
     pub fn fill(&mut self, value: T) {
         self.0 = Some(value);
     }
+    /// Puts the default there, if it is to be made anew.
+    pub fn fill_by_default(&mut self)
+    where
+        T: Default,
+    {
+        self.0.get_or_insert_default();
+    }
 }
 
 impl<T> Default for Scratch<T> {

@@ -5,11 +5,12 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Expr, ExprReference, Lifetime, Path, Type};
+use syn::visit::Visit;
+use syn::{Expr, ExprReference, GenericParam, Lifetime, Path, Type};
 
 use super::outer::Outer;
 use super::{Frame, at, body_name, option, ours, ours_at};
-use crate::model::{Argument, InDoubt, Irreversible, Kind, OnExhausted, Retry, Step, bare};
+use crate::model::{Argument, InDoubt, Irreversible, Kind, OnExhausted, Retry, StateArgument, Step, bare};
 
 /// Everything that takes the place of the author's function.
 pub fn step(step: &Step) -> TokenStream {
@@ -34,9 +35,11 @@ pub fn step(step: &Step) -> TokenStream {
     let result = frame.step_result(output);
     let returned = frame.returned(&quote_spanned!(here=> impl ::core::future::Future<Output = #result> + #captures));
     let (body, taken, call) = (frame.body(), ours_local("call"), call(step, &frame, &ctx));
-    let again = Again { frame: &frame, taken: &taken, args: &args, turbofish: outer.turbofish(), output };
+    let states: Vec<Leased> = step.shape.states.iter().enumerate().map(|(n, state)| Leased::new(n, state)).collect();
+    let again = Again { frame: &frame, taken: &taken, args: &args, states: &states, turbofish: outer.turbofish(), output };
     let future = match &step.options.kind {
-        Kind::Ordinary | Kind::Durable => again.inline(),
+        Kind::Ordinary | Kind::Durable if states.is_empty() => again.inline(),
+        Kind::Ordinary | Kind::Durable => again.stateful(),
         Kind::Irreversible(irreversible) => again.spawned(irreversible),
     };
     let block = frame.in_block(quote_spanned! {here=>
@@ -59,11 +62,12 @@ fn ours_local(name: &str) -> Ident {
 }
 
 /// What an argument is called in the outer function. It is ours, so that no lint of the author's looks at how it is used;
-/// a key is his own code and needs his own names for what it mentions, if only in a format string.
+/// a key and the name of a state are his own code and need his own names for what they mention, if only in a format string.
 fn outer_name(step: &Step, arg: &Argument) -> Ident {
     let mut name = arg.ident.clone();
-    let mentions = |key: &Expr| key.to_token_stream().to_string().contains(&name.unraw().to_string());
-    if !step.options.key.as_ref().is_some_and(mentions) {
+    let mentions = |expr: &Expr| expr.to_token_stream().to_string().contains(&name.unraw().to_string());
+    let names = step.shape.states.iter().filter_map(|state| state.name.as_ref());
+    if !step.options.key.iter().chain(names).any(mentions) {
         name.set_span(ours().located_at(name.span()));
     }
     name
@@ -127,11 +131,46 @@ impl<'a> Passed<'a> {
     }
 }
 
+/// A state, and what its lease is called in an attempt.
+struct Leased<'a> {
+    lease: Ident,
+    state: &'a StateArgument,
+}
+
+impl<'a> Leased<'a> {
+    fn new(n: usize, state: &'a StateArgument) -> Self {
+        Self { lease: ours_local(&format!("lease{n}")), state }
+    }
+
+    /// Which state, by type and by name.
+    fn wanted(&self, root: &TokenStream) -> TokenStream {
+        let StateArgument { ty, name, .. } = self.state;
+        let here = ours_at(ty);
+        let root = at(root, here);
+        match name {
+            None => quote_spanned!(here=> #root::expand::Named::<#ty>::of_type()),
+            // What may be needed again is not moved.
+            Some(name @ (Expr::Path(_) | Expr::Field(_))) => {
+                let name = quote_spanned!(ours_at(name)=> ::core::clone::Clone::clone(&#name));
+                quote_spanned!(here=> #root::expand::Named::<#ty>::new(#name))
+            }
+            Some(name) => quote_spanned!(here=> #root::expand::Named::<#ty>::new(#name)),
+        }
+    }
+
+    /// `&mut T`, for one attempt.
+    fn given(&self) -> TokenStream {
+        let lease = &self.lease;
+        quote_spanned!(ours_at(&self.state.ty)=> &mut *#lease)
+    }
+}
+
 /// Writes the future that can make the call again.
 struct Again<'a> {
     frame: &'a Frame<'a>,
     taken: &'a Ident,
     args: &'a [Passed<'a>],
+    states: &'a [Leased<'a>],
     turbofish: TokenStream,
     output: &'a Type,
 }
@@ -151,6 +190,39 @@ impl Again<'_> {
                 #root::expand::inline(&#taken, move |#cx| #body #turbofish(#cx, #(#args),*)).await
             }
         }
+    }
+
+    /// In the caller's future too, with states: asked for at the call, and given back with the output of each attempt.
+    fn stateful(&self) -> TokenStream {
+        let (Self { taken, turbofish, states, .. }, body, cx) = (self, body_name(), ours_local("cx"));
+        let (root, here) = (&self.frame.root, self.frame.here);
+        let (wanted, output) = (ours_local("wanted"), ours_local("output"));
+        let named = states.iter().map(|leased| leased.wanted(root));
+        let leases: Vec<&Ident> = states.iter().map(|leased| &leased.lease).collect();
+        let clones = self.args.iter().filter_map(|arg| match arg.passing {
+            Passing::Borrowed(_) | Passing::Static => None,
+            Passing::Owned => {
+                let (name, clone) = (&arg.name, arg.cloned());
+                Some(quote!(let #name = #clone;))
+            }
+        });
+        let mut given: Vec<TokenStream> = self.args.iter().map(|arg| arg.name.to_token_stream()).collect();
+        for leased in *states {
+            given.insert(leased.state.place, leased.given());
+        }
+        quote_spanned! {here=> {
+            let #wanted = (#(#named,)*);
+            async move {
+                #root::expand::stateful(&#taken, #wanted, move |#cx, (#(mut #leases,)*)| {
+                    #(#clones)*
+                    async move {
+                        let #output = #body #turbofish(#cx, #(#given),*).await;
+                        (#output, (#(#leases,)*))
+                    }
+                })
+                .await
+            }
+        }}
     }
 
     /// On a task of the engine, which owns everything.
@@ -263,6 +335,10 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
     if options.key.is_some() {
         set.push(quote!(keyed: true,));
     }
+    let states: Vec<TokenStream> = step.shape.states.iter().filter_map(|state| state_type(step, state, root)).collect();
+    if !states.is_empty() {
+        set.push(quote!(states: const { &[#(#states),*] },));
+    }
     if let Kind::Irreversible(irreversible) = &options.kind {
         if let Some(ms) = irreversible.max_duration_ms {
             let ms = option(Some(Literal::u64_suffixed(ms)));
@@ -288,6 +364,31 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
                 ..#base
             };
         }
+    }
+}
+
+/// The type of a state as the spec lists it; one that depends on what the step is generic over is known to no list.
+fn state_type(step: &Step, StateArgument { ty, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
+    let params = step.function.sig.generics.params.iter().filter_map(|param| match param {
+        GenericParam::Type(param) => Some(&param.ident),
+        GenericParam::Const(param) => Some(&param.ident),
+        GenericParam::Lifetime(_) => None,
+    });
+    let mut generic = Mentions { params: params.collect(), found: false };
+    generic.visit_type(ty);
+    let (here, root) = (ours_at(ty), at(root, ours_at(ty)));
+    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()))
+}
+
+/// Whether one of these parameters occurs.
+struct Mentions<'p> {
+    params: Vec<&'p Ident>,
+    found: bool,
+}
+
+impl<'ast> Visit<'ast> for Mentions<'_> {
+    fn visit_ident(&mut self, ident: &'ast Ident) {
+        self.found |= self.params.contains(&ident);
     }
 }
 

@@ -6,6 +6,7 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Attribute, FnArg, Lifetime, Pat, PatType, ReturnType, Signature, Type, TypeImplTrait, TypeReference};
 
+use super::state_argument::{self, STATES_MAX, is_state};
 use crate::errors::Errors;
 use crate::model::{Argument, Function, Kind, Shape, bare};
 
@@ -24,9 +25,27 @@ pub fn of_step(function: &Function, kind: &Kind, errors: &mut Errors) -> Option<
         "a step takes its context first: `ctx: &StepCtx`",
         |ty| matches!(ty, Type::Reference(to) if to.mutability.is_none() && names(&to.elem, "StepCtx")),
     );
-    let args: Vec<Option<Argument>> = inputs.map(|input| step_argument(input, kind, errors)).collect();
-    let args: Option<Vec<Argument>> = args.into_iter().collect();
-    Some(Shape { ctx: ctx?, args: args?, output: output? }).filter(|_| plain)
+    let (mut args, mut states, mut good) = (Vec::new(), Vec::new(), true);
+    for (place, input) in inputs.enumerate() {
+        let FnArg::Typed(typed) = input else { continue };
+        if typed.attrs.iter().any(is_state) {
+            match state_argument::read(typed, place, &states, kind, errors) {
+                Some(state) => states.push(state),
+                None => good = false,
+            }
+        } else {
+            match step_argument(typed, kind, errors) {
+                Some(arg) => args.push(arg),
+                None => good = false,
+            }
+        }
+    }
+    if let Some(fifth) = states.get(STATES_MAX) {
+        let message = format!("a step takes at most {STATES_MAX} states: put what changes together into one");
+        errors.at(&fifth.ty, message);
+        good = false;
+    }
+    Some(Shape { ctx: ctx?, args, states, output: output? }).filter(|_| plain && good)
 }
 
 /// The signature of a task, or nothing if there is no way to call it.
@@ -43,7 +62,14 @@ pub fn of_task(function: &Function, errors: &mut Errors) -> Option<Shape> {
         plain = false;
     }
     let output = output(sig, "task", errors);
-    let mut inputs = sig.inputs.iter();
+    for state in sig.inputs.iter().filter_map(state_argument::of) {
+        errors.at(state, "a body cannot touch state: state belongs to steps; give it to the step that changes it");
+        plain = false;
+    }
+    let mut inputs = sig.inputs.iter().filter(|input| state_argument::of(input).is_none());
+    if sig.inputs.first().is_some_and(|first| state_argument::of(first).is_some()) {
+        return None;
+    }
     let ctx = ctx(inputs.next(), sig, errors, "a task takes its context first, by value: `ctx: Ctx`", |ty| names(ty, "Ctx"));
     let input = inputs.next().map(|input| task_argument(input, errors));
     if let Some(second) = inputs.next() {
@@ -55,7 +81,7 @@ pub fn of_task(function: &Function, errors: &mut Errors) -> Option<Shape> {
         Some(input) => vec![input?],
         None => Vec::new(),
     };
-    Some(Shape { ctx: ctx?, args, output: output? }).filter(|_| plain)
+    Some(Shape { ctx: ctx?, args, states: Vec::new(), output: output? }).filter(|_| plain)
 }
 
 /// An `async fn` without anything that would change how it is called.
@@ -105,7 +131,13 @@ fn ctx(
     fits: impl Fn(&Type) -> bool,
 ) -> Option<Argument> {
     match first {
-        Some(FnArg::Typed(typed)) if fits(bare(&typed.ty)) => argument(typed, errors),
+        Some(FnArg::Typed(typed)) if fits(bare(&typed.ty)) => match typed.attrs.iter().find(|attr| is_state(attr)) {
+            Some(state) => {
+                errors.at(state, "the context is no state: a state is a parameter after it, `#[state] import: &mut Import`");
+                None
+            }
+            None => argument(typed, errors),
+        },
         Some(FnArg::Typed(typed)) => {
             errors.at(typed, message);
             None
@@ -119,24 +151,13 @@ fn ctx(
     }
 }
 
-fn step_argument(input: &FnArg, kind: &Kind, errors: &mut Errors) -> Option<Argument> {
-    let FnArg::Typed(typed) = input else { return None };
-    if let Some(state) = typed.attrs.iter().find(|attr| attr.path().is_ident("state")) {
-        let message = match kind {
-            Kind::Irreversible(_) => {
-                "an `irreversible` step cannot change state: return a value and change it in a step after it"
-            }
-            _ => "`#[state]` is not available in this version",
-        };
-        errors.at(state, message);
-        return None;
-    }
+fn step_argument(typed: &PatType, kind: &Kind, errors: &mut Errors) -> Option<Argument> {
     let argument = argument(typed, errors)?;
     let ty = bare(&argument.ty);
     let inner = match ty {
         Type::Reference(to) if to.mutability.is_some() => {
             let message = "a step may run again: a change made through `&mut` would be made again, or lost; \
-                           return the new value instead";
+                           return the new value instead, or take a state: `#[state] import: &mut Import`";
             errors.at(ty, message);
             return None;
         }
@@ -177,9 +198,9 @@ fn task_argument(input: &FnArg, errors: &mut Errors) -> Option<Argument> {
 }
 
 /// A parameter with a plain name.
-fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
-    if let Some(attr) = typed.attrs.iter().find(|attr| !is_lint(attr)) {
-        errors.at(attr, "only lint levels (`allow`, `expect`, ..) can stand on an argument here");
+pub fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
+    if let Some(attr) = typed.attrs.iter().find(|attr| !is_lint(attr) && !is_state(attr)) {
+        errors.at(attr, "only lint levels (`allow`, `expect`, ..) and, in a step, `#[state]` can stand on an argument");
         return None;
     }
     match &*typed.pat {
@@ -209,17 +230,17 @@ fn names(ty: &Type, name: &str) -> bool {
 
 /// What a type mentions that matters to whoever has to keep a value of it.
 #[derive(Default)]
-struct Found {
-    impl_trait: Option<TypeImplTrait>,
+pub struct Found {
+    pub impl_trait: Option<TypeImplTrait>,
     exclusive: Option<TypeReference>,
     /// A reference or a lifetime other than `'static`.
-    borrow: Option<proc_macro2::TokenStream>,
+    pub borrow: Option<proc_macro2::TokenStream>,
     /// A reference without a lifetime, or `'_`.
     elided: Option<proc_macro2::TokenStream>,
 }
 
 impl Found {
-    fn in_type(ty: &Type) -> Self {
+    pub fn in_type(ty: &Type) -> Self {
         let mut found = Self::default();
         found.visit_type(ty);
         found

@@ -39,15 +39,15 @@ pub fn name(option: &Given) -> syn::Result<String> {
     Ok(text.value())
 }
 
-/// The durable name that a function gives when no other is given.
-pub fn check_default_name(given: Option<&String>, function: &Ident, errors: &mut Errors) {
+/// The durable name that an item gives when no other is given.
+pub fn check_default_name(given: Option<&String>, item: &Ident, errors: &mut Errors) {
     if given.is_none() {
-        errors.keep(check_name(&function.unraw().to_string(), function.span()));
+        errors.keep(check_name(&item.unraw().to_string(), item.span()));
     }
 }
 
-/// What is true of every durable name, chosen or taken from the function.
-fn check_name(name: &str, at: Span) -> syn::Result<()> {
+/// What is true of every durable name, chosen or taken from the item.
+pub fn check_name(name: &str, at: Span) -> syn::Result<()> {
     if name.is_empty() {
         return Err(syn::Error::new(at, "a durable name cannot be empty"));
     }
@@ -69,7 +69,11 @@ pub fn count(option: &Given) -> syn::Result<u32> {
     if !option.input.peek(LitInt) {
         return Err(option.error(format!("expected a number: write `{usage}`")));
     }
-    let number: LitInt = option.input.parse()?;
+    number_from_1(&option.input.parse()?, usage)
+}
+
+/// What a number from 1 is.
+pub fn number_from_1(number: &LitInt, usage: &str) -> syn::Result<u32> {
     if !number.suffix().is_empty() {
         return Err(syn::Error::new(number.span(), format!("expected a number without a suffix: write `{usage}`")));
     }
