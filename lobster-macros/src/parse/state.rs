@@ -134,7 +134,8 @@ fn migrate(option: &Given) -> syn::Result<Vec<Written>> {
     }
     let content;
     parenthesized!(content in input);
-    let expected = |error: syn::Error| syn::Error::new(error.span(), format!("expected a version and a function: write `{usage}`"));
+    let expected =
+        |error: syn::Error| syn::Error::new(error.span(), format!("expected a version and a function: write `{usage}`"));
     let mut all = Vec::new();
     while !content.is_empty() {
         let from: LitInt = content.parse().map_err(expected)?;

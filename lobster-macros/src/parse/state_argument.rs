@@ -28,13 +28,7 @@ pub fn of(input: &FnArg) -> Option<&Attribute> {
 }
 
 /// Reads one; `before` are those that stand before it.
-pub fn read(
-    typed: &PatType,
-    place: usize,
-    before: &[StateArgument],
-    kind: &Kind,
-    errors: &mut Errors,
-) -> Option<StateArgument> {
+pub fn read(typed: &PatType, place: usize, before: &[StateArgument], kind: &Kind, errors: &mut Errors) -> Option<StateArgument> {
     let mut attrs = typed.attrs.iter().filter(|attr| is_state(attr));
     let attr = attrs.next()?;
     if let Kind::Irreversible(_) = kind {

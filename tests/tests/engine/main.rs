@@ -17,6 +17,6 @@ mod nodes;
 mod poison;
 mod runs;
 mod shutdown;
-mod steps;
 mod state;
+mod steps;
 mod stores;
