@@ -11,9 +11,12 @@ use lobster_store::{
         Restored, Result, RunId, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
     },
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tokio::sync::watch;
 
@@ -50,6 +53,7 @@ pub struct Flaky {
     claims: watch::Sender<Claims>,
     struck: watch::Sender<u64>,
     appends: AtomicU64,
+    doubled: AtomicU64,
     swept: watch::Sender<usize>,
 }
 
@@ -62,6 +66,7 @@ impl Flaky {
             claims: watch::Sender::new(Claims::Well),
             struck: watch::Sender::new(0),
             appends: AtomicU64::new(0),
+            doubled: AtomicU64::new(0),
             swept: watch::Sender::new(0),
         });
         let mut wrapped = tiers.clone();
@@ -87,6 +92,10 @@ impl Flaky {
     /// Waits until so many runs were removed.
     pub async fn until_swept(&self, count: usize) {
         self.swept.subscribe().wait_for(|swept| *swept >= count).await.expect("this outlives its receivers");
+    }
+    /// Batches with two offers of one run, which the contract forbids.
+    pub fn doubled(&self) -> u64 {
+        self.doubled.load(Ordering::SeqCst)
     }
     fn strike(&self) {
         self.struck.send_modify(|struck| *struck += 1);
@@ -118,6 +127,8 @@ impl Journal for Flaky {
         self.inner.restore(incarnation, grants).await
     }
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
+        let runs: BTreeSet<_> = batch.offers.iter().map(|offer| offer.run).collect();
+        self.doubled.fetch_add(u64::from(runs.len() < batch.offers.len()), Ordering::SeqCst);
         let mut mood = *self.mood.borrow();
         if mood == Mood::Held {
             self.strike();

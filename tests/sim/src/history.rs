@@ -4,6 +4,7 @@
 
 use crate::plan::{Kind, Sight};
 use crate::swarm::{Blow, Call, Moment};
+use crate::world::Fault;
 use lobster_core::{RunId, RunState, store::contract::Folded};
 use std::{
     collections::BTreeMap,
@@ -106,6 +107,7 @@ pub(crate) enum Event {
 pub(crate) struct History {
     pub events: Vec<(Duration, Event)>,
     pub coverage: BTreeMap<(Call, Moment, Blow), u32>,
+    pub faults: BTreeMap<(Call, Fault), u32>,
     hash: Fnv,
     fine: u64,
     echo: bool,

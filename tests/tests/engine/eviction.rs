@@ -110,6 +110,7 @@ async fn two_epochs_of_a_run_in_one_process(place: Place) {
     happen(&world, Steered::HOUR);
     let outcome = tokio::time::timeout(Duration::from_secs(60), run.outcome()).await.expect("the committer goes on");
     assert_eq!((outcome.unwrap(), happened(&world, "call")), (77, 1));
+    assert_eq!(flaky.doubled(), 0, "a batch has at most one offer per run");
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
