@@ -8,8 +8,8 @@ use syn::visit::Visit;
 use syn::{FnArg, Path, ReturnType, Signature, Type};
 
 use crate::emit::{self, Frame, ours};
-use crate::parse::is_state;
 use crate::model::{Broken, Function, Rest, State, Step, Task, TaskOptions, bare};
+use crate::parse::is_state;
 
 /// A step with mistakes.
 pub fn step(broken: Broken<Step>) -> TokenStream {

@@ -229,13 +229,20 @@ pub struct Named<S> {
     state: std::marker::PhantomData<fn() -> S>,
 }
 
-impl<S: State> Named<S> {
+// The bounds are those of the functions: what is no state is told of like everywhere.
+impl<S> Named<S> {
     /// Under the name of its type.
-    pub fn of_type() -> Self {
+    pub fn of_type() -> Self
+    where
+        S: State,
+    {
         Self::new(S::NAME)
     }
     /// Under this name.
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<String>) -> Self
+    where
+        S: State,
+    {
         Self { name: name.into(), state: std::marker::PhantomData }
     }
 }
