@@ -459,3 +459,136 @@ fn a_spec_lists_the_types_of_the_states() {
     assert_eq!(states(<move_all as StepInfo>::SPEC), [("Total", 1); 4]);
     assert_eq!(states(<see as StepInfo>::SPEC), [], "a type that depends on the call is in no list");
 }
+
+/// How a step is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum End {
+    Well,
+    Failed,
+    Panicked,
+    Late,
+    Dropped,
+    /// What it changed has no encoding.
+    Unrecordable,
+}
+
+/// Two kinds of totals, one of which JSON has no keys for.
+#[derive(State, Default)]
+struct Ledger {
+    opened: Base<String>,
+    entries: Log<u32>,
+    sums: Table<String, u32>,
+    pairs: Field<BTreeMap<(u32, u32), u32>>,
+    last: Field<Vec<u32>>,
+    seen: Scratch<u32>,
+}
+
+#[step(retry(attempts = 1), timeout = 20ms)]
+async fn enter(_ctx: &StepCtx, end: End, #[state] ledger: &mut Ledger, number: u32) -> Result<u32> {
+    *ledger.seen += 1;
+    if ledger.opened.get().is_none() {
+        ledger.opened.set(format!("by {number}"))?;
+    }
+    ledger.entries.push(number);
+    *ledger.sums.entry("all".into()).or_default() += number;
+    if end != End::Well {
+        ledger.entries.clear();
+        ledger.sums.remove("all");
+        ledger.sums.insert(format!("{end:?}"), number);
+        *ledger.last = Vec::new();
+    }
+    ledger.last.push(number);
+    match end {
+        End::Well => Ok(*ledger.seen),
+        End::Failed => Err("it failed".into()),
+        End::Panicked => panic!("it panicked"),
+        End::Late | End::Dropped => std::future::pending().await,
+        End::Unrecordable => {
+            ledger.pairs.insert((1, 2), 3);
+            Ok(0)
+        }
+    }
+}
+
+/// One entry that stays, before and after each that does not.
+#[task(steps = [enter])]
+async fn bookkeeping(ctx: Ctx) -> Result<Vec<u32>> {
+    let mut seen = Vec::new();
+    let ends = [End::Failed, End::Panicked, End::Late, End::Dropped, End::Unrecordable];
+    for (end, number) in ends.into_iter().zip(1..) {
+        if end == End::Dropped {
+            tokio::select! {
+                biased;
+                _ = enter(&ctx, end, 100) => unreachable!("it never ends"),
+                () = std::future::ready(()) => {}
+            }
+        } else {
+            enter(&ctx, end, 100).await.expect_err("it does not end well");
+        }
+        seen.push(enter(&ctx, End::Well, number).await?);
+        seen.push(enter(&ctx, End::Well, number).await?);
+    }
+    Ok(seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_does_not_end_well_leaves_its_state_as_it_found_it() {
+    let lobster = engine().task(bookkeeping).start().await.unwrap();
+    let run = lobster.submit(bookkeeping, ()).await.unwrap();
+    assert_eq!(run.outcome().await.unwrap(), [1, 2].repeat(5), "scratch is made anew after each of them");
+    let ledger: Ledger = lobster.state(run.id(), Ledger::NAME).await.unwrap().unwrap();
+    let numbers = [1, 1, 2, 2, 3, 3, 4, 4, 5, 5];
+    assert_eq!((ledger.opened.as_str(), &ledger.entries[..], &ledger.last[..]), ("by 1", &numbers[..], &numbers[..]));
+    assert_eq!((&*ledger.sums, ledger.pairs.len()), (&BTreeMap::from([("all".to_owned(), 30)]), 0));
+    stop(lobster).await;
+}
+
+/// How many of these run now, and how many did at most.
+static NOW: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+#[step(key = (name, number))]
+async fn apart(_ctx: &StepCtx, name: &str, number: u64, #[state(name = name)] total: &mut Total) -> Result<u64> {
+    let _ = name;
+    let before = *total.cents;
+    let running = NOW[0].fetch_add(1, Relaxed) + 1;
+    NOW[1].fetch_max(running, Relaxed);
+    tokio::task::yield_now().await;
+    NOW[0].fetch_sub(1, Relaxed);
+    total.cents.set(before * 10 + number);
+    Ok(*total.cents)
+}
+
+#[step(retry(attempts = 1))]
+async fn both(
+    _ctx: &StepCtx,
+    one: &str,
+    other: &str,
+    #[state(name = one)] a: &mut Total,
+    #[state(name = other)] b: &mut Total,
+) -> Result<()> {
+    std::mem::swap(a, b);
+    let _ = (one, other);
+    Ok(())
+}
+
+/// Returns the codes of what was refused.
+#[task(steps = [apart, both])]
+async fn side_by_side(ctx: Ctx) -> Result<Vec<String>> {
+    let (x1, y1, x2, x3) = (apart(&ctx, "x", 1), apart(&ctx, "y", 4), apart(&ctx, "x", 2), apart(&ctx, "x", 3));
+    let done = tokio::join!(x1, x2, y1, x3);
+    assert_eq!((done.0?, done.1?, done.2?, done.3?), (1, 12, 4, 123));
+    assert_eq!(NOW[1].load(Relaxed), 2, "another state does not wait");
+
+    both(&ctx, "x", "y").await?;
+    assert_eq!((apart(&ctx, "x", 0).await?, apart(&ctx, "y", 0).await?), (40, 1230));
+    let refused = [both(&ctx, "x", "x").await, both(&ctx, "", "x").await];
+    Ok(refused.into_iter().filter_map(|refused| Some(refused.err()?.code().to_owned())).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_have_a_state_one_after_the_other_in_the_order_of_their_calls() {
+    let lobster = engine().task(side_by_side).start().await.unwrap();
+    let run = lobster.submit(side_by_side, ()).await.unwrap();
+    assert_eq!(run.outcome().await.unwrap(), ["SameName", "InvalidName"]);
+    stop(lobster).await;
+}

@@ -229,20 +229,13 @@ pub struct Named<S> {
     state: std::marker::PhantomData<fn() -> S>,
 }
 
-// The bounds are those of the functions: what is no state is told of like everywhere.
-impl<S> Named<S> {
+impl<S: State> Named<S> {
     /// Under the name of its type.
-    pub fn of_type() -> Self
-    where
-        S: State,
-    {
+    pub fn of_type() -> Self {
         Self::new(S::NAME)
     }
     /// Under this name.
-    pub fn new(name: impl Into<String>) -> Self
-    where
-        S: State,
-    {
+    pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), state: std::marker::PhantomData }
     }
 }
