@@ -9,8 +9,8 @@ use lobster_core::{
     store::{
         Tiers,
         contract::{
-            Answer, Attention, Batch, Cancelled, Claim, Failed, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
-            Sealed, Submitted, Then, VerdictAnswer,
+            Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
+            Restored, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
         },
     },
 };
@@ -56,6 +56,8 @@ pub struct Meter {
     syncing_ns: AtomicU64,
     /// Highest tail that the store acknowledged to anybody.
     tail: AtomicU64,
+    /// Bytes of records handed to the store: deltas, changes, parts and manifests.
+    written: AtomicU64,
     seen: Mutex<Seen>,
     bell: Notify,
 }
@@ -68,6 +70,10 @@ struct Seen {
 }
 
 impl Meter {
+    /// Bytes of records handed to the store so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
     /// The tiers with a meter before their journal.
     pub fn before(tiers: Tiers) -> (Tiers, Arc<Self>) {
         let meter = Arc::new(Self {
@@ -75,6 +81,7 @@ impl Meter {
             syncs: AtomicU64::new(0),
             syncing_ns: AtomicU64::new(0),
             tail: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             seen: Mutex::default(),
             bell: Notify::new(),
         });
@@ -164,6 +171,8 @@ impl Journal for Meter {
 
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
         let synced = batch.synced;
+        let halves = batch.offers.iter().flat_map(|offer| &offer.rows).flat_map(|row| row.deltas.iter().chain(&row.changes));
+        self.written.fetch_add(halves.map(|half| half.body.len() as u64).sum(), Ordering::SeqCst);
         let ends: Vec<bool> = batch.offers.iter().map(|offer| matches!(offer.then, Some(Then::Finish { .. }))).collect();
         let asked = self.mark();
         let answers = self.inner.append(batch).await?;
@@ -174,6 +183,16 @@ impl Journal for Meter {
         let finishes = ends.iter().zip(&answers).filter(|pair| ended(*pair)).count() as u64;
         self.answered(finishes, &answers);
         Ok(answers)
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded, Failed> {
+        let bytes = fold.manifest.body.len() + fold.parts.iter().map(|part| part.sealed.body.len()).sum::<usize>();
+        self.written.fetch_add(bytes as u64, Ordering::SeqCst);
+        self.inner.fold(fold).await
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>, Failed> {
+        self.inner.parts(run, ids).await
     }
 
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled, Failed> {

@@ -318,7 +318,7 @@ async fn a_strict_store_tells_a_folder_that_breaks_the_rules() {
     let run = grant.run;
     let part = |id| StoredPart { id, sealed: Part { whole: Some(Whole::Value(vec![7].into())) }.seal(run, id) };
     let manifest = |seq, next_part, parts: &[StoredPart]| {
-        let parts = parts.iter().map(|part| PartRef { id: part.id, crc: part.sealed.crc, bytes: 3 }).collect();
+        let parts = parts.iter().map(|part| PartRef { id: part.id, crc: part.sealed.crc, bytes: 3, segment: part.id }).collect();
         let members = vec![MemberParts { member: "total".to_owned(), parts }];
         let states = vec![StateParts { members, ..StateParts::default() }];
         Sealed::new(Kind::Manifest, run, &Manifest { seq, states, next_part, ..Manifest::default() })

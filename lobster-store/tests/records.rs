@@ -199,7 +199,7 @@ fn round() -> Round {
 }
 
 fn members() -> MemberParts {
-    MemberParts { member: "m".into(), parts: vec![PartRef { id: 1, crc: u32::MAX, bytes: 2 }, PartRef::default()] }
+    MemberParts { member: "m".into(), parts: vec![PartRef { id: 1, crc: u32::MAX, bytes: 2, segment: 3 }, PartRef::default()] }
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn every_message_is_written_as_published() {
     );
     check!(published, StateParts { state: "s".into(), version: u32::MAX, codec: 1, members: vec![members()] });
     check!(published, MemberParts { member: "m".into(), parts: members().parts });
-    check!(published, PartRef { id: u64::MAX, crc: u32::MAX, bytes: u64::MAX });
+    check!(published, PartRef { id: u64::MAX, crc: u32::MAX, bytes: u64::MAX, segment: u64::MAX });
     check!(published, Part {; whole: Whole { Value as value: Bytes::new(), Items as items: items(), Entries as entries: entries() } });
     check!(published, Input { payload: Some(payload()) });
     check!(published, Outcome {; ending: Ending {

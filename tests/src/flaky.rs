@@ -1,4 +1,5 @@
-//! A journal that a test can take away: every call forwarded, `append` held, refused, or answered with "unknown" after it applied.
+//! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied;
+//! `claim` held on its way there or back.
 //!
 //! Invariant: it changes no answer except as told.
 
@@ -6,11 +7,17 @@ use async_trait::async_trait;
 use lobster_store::{
     Tiers,
     contract::{
-        Answer, Attention, Batch, Cancelled, Claim, Failed, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored, Result,
-        RunId, Sealed, Submitted, VerdictAnswer, Wall,
+        Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
+        Restored, Result, RunId, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
     },
 };
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 use tokio::sync::watch;
 
 /// What happens to an append.
@@ -22,20 +29,46 @@ pub enum Mood {
     Held,
     /// It is refused before it applies.
     Away,
-    /// It applies, and its answer is lost.
-    Silent,
+    /// It applies, and the answer to every second one is lost.
+    Fitful,
+    /// One with which a run leaves applies, and its answer waits until the mood changes.
+    Farewell,
+}
+
+/// Where a claim waits until that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// Nowhere.
+    Well,
+    /// Before it applies.
+    Sent,
+    /// With its answer.
+    Applied,
 }
 
 /// The journal.
 pub struct Flaky {
     inner: Arc<dyn Journal>,
     mood: watch::Sender<Mood>,
+    claims: watch::Sender<Claims>,
+    struck: watch::Sender<u64>,
+    appends: AtomicU64,
+    doubled: AtomicU64,
+    swept: watch::Sender<usize>,
 }
 
 impl Flaky {
     /// Wraps the journal of some tiers.
     pub fn wrap(tiers: &Tiers) -> (Arc<Self>, Tiers) {
-        let flaky = Arc::new(Self { inner: tiers.journal.clone(), mood: watch::channel(Mood::Well).0 });
+        let flaky = Arc::new(Self {
+            inner: tiers.journal.clone(),
+            mood: watch::Sender::new(Mood::Well),
+            claims: watch::Sender::new(Claims::Well),
+            struck: watch::Sender::new(0),
+            appends: AtomicU64::new(0),
+            doubled: AtomicU64::new(0),
+            swept: watch::Sender::new(0),
+        });
         let mut wrapped = tiers.clone();
         wrapped.journal = flaky.clone();
         (flaky, wrapped)
@@ -43,6 +76,32 @@ impl Flaky {
     /// From now on.
     pub fn set(&self, mood: Mood) {
         self.mood.send_replace(mood);
+    }
+    /// The same for claims.
+    pub fn set_claims(&self, claims: Claims) {
+        self.claims.send_replace(claims);
+    }
+    /// Appends and claims that met something else than `Well` so far.
+    pub fn struck(&self) -> u64 {
+        *self.struck.borrow()
+    }
+    /// Waits until so many did.
+    pub async fn until_struck(&self, count: u64) {
+        self.struck.subscribe().wait_for(|struck| *struck >= count).await.expect("this outlives its receivers");
+    }
+    /// Waits until so many runs were removed.
+    pub async fn until_swept(&self, count: usize) {
+        self.swept.subscribe().wait_for(|swept| *swept >= count).await.expect("this outlives its receivers");
+    }
+    /// Batches with two offers of one run, which the contract forbids.
+    pub fn doubled(&self) -> u64 {
+        self.doubled.load(Ordering::SeqCst)
+    }
+    fn strike(&self) {
+        self.struck.send_modify(|struck| *struck += 1);
+    }
+    async fn changed<T: PartialEq>(of: &watch::Sender<T>, from: T) {
+        of.subscribe().wait_for(|now| *now != from).await.expect("this outlives its receivers");
     }
 }
 
@@ -52,22 +111,54 @@ impl Journal for Flaky {
         self.inner.submit(runs).await
     }
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
-        self.inner.claim(claim).await
+        let claims = *self.claims.borrow();
+        if claims == Claims::Sent {
+            self.strike();
+            Self::changed(&self.claims, claims).await;
+        }
+        let grants = self.inner.claim(claim).await;
+        if claims == Claims::Applied && grants.as_ref().is_ok_and(|grants| !grants.is_empty()) {
+            self.strike();
+            Self::changed(&self.claims, claims).await;
+        }
+        grants
     }
     async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>> {
         self.inner.restore(incarnation, grants).await
     }
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
-        let mut mood = self.mood.subscribe();
-        let now = *mood.wait_for(|mood| *mood != Mood::Held).await.map_err(|_| Failed::Unavailable("gone".into()))?;
-        match now {
-            Mood::Away => Err(Failed::Unavailable("away on purpose".into())),
-            Mood::Silent => {
+        let runs: BTreeSet<_> = batch.offers.iter().map(|offer| offer.run).collect();
+        self.doubled.fetch_add(u64::from(runs.len() < batch.offers.len()), Ordering::SeqCst);
+        let mut mood = *self.mood.borrow();
+        if mood == Mood::Held {
+            self.strike();
+            Self::changed(&self.mood, mood).await;
+            mood = *self.mood.borrow();
+        }
+        match mood {
+            Mood::Away => {
+                self.strike();
+                Err(Failed::Unavailable("away on purpose".into()))
+            }
+            Mood::Fitful if self.appends.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) => {
                 self.inner.append(batch).await?;
+                self.strike();
                 Err(Failed::Unknown("silent on purpose".into()))
             }
-            Mood::Well | Mood::Held => self.inner.append(batch).await,
+            Mood::Farewell if batch.offers.iter().any(|offer| offer.then.is_some()) => {
+                let answers = self.inner.append(batch).await;
+                self.strike();
+                Self::changed(&self.mood, mood).await;
+                answers
+            }
+            Mood::Well | Mood::Held | Mood::Fitful | Mood::Farewell => self.inner.append(batch).await,
         }
+    }
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        self.inner.fold(fold).await
+    }
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        self.inner.parts(run, ids).await
     }
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
         self.inner.cancel(run, outcome, at).await
@@ -79,6 +170,8 @@ impl Journal for Flaky {
         self.inner.attend(incarnation).await
     }
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
-        self.inner.sweep(before, limit).await
+        let removed = self.inner.sweep(before, limit).await?;
+        self.swept.send_modify(|swept| *swept += removed);
+        Ok(removed)
     }
 }

@@ -5,35 +5,45 @@
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
 pub mod flaky;
+pub mod steered;
 pub mod world;
 
-use lobster_core::{Builder, Lobster, Settings};
+use lobster_core::{Builder, Client, Lobster, OsHost, Reason, RunId, Settings};
+use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
 use std::{
     collections::BTreeMap,
-    sync::{LazyLock, Mutex},
+    path::Path,
+    sync::{Arc, LazyLock, Mutex},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 /// Where an engine of a test keeps its runs.
 pub struct Place {
     url: String,
-    _folder: Option<tempfile::TempDir>,
+    /// In a file: beside the ones that its engines open by URL, for whoever looks on.
+    tiers: OnceCell<Tiers>,
+    folder: Option<tempfile::TempDir>,
 }
 
 impl Place {
-    /// In memory: each engine has its own.
+    /// In memory: one for all engines of the place. Inside a runtime.
     pub fn memory() -> Self {
-        Self { url: "memory:".into(), _folder: None }
+        let tiers = Tiers::of(Memory::new(clock()), "memory");
+        Self { url: "memory:".into(), tiers: OnceCell::new_with(Some(tiers)), folder: None }
     }
     /// In a SQLite file of its own.
     pub fn sqlite() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
-        Self { url, _folder: Some(folder) }
+        Self { url, tiers: OnceCell::new(), folder: Some(folder) }
     }
     /// A builder with the settings for tests.
     pub fn open(&self) -> Builder {
-        Lobster::open(&self.url).settings(Settings::test())
+        let builder = Lobster::open(&self.url).settings(Settings::test());
+        match (&self.folder, self.tiers.get()) {
+            (None, Some(tiers)) => builder.tiers(tiers.clone()),
+            _ => builder,
+        }
     }
     /// The URL.
     pub fn url(&self) -> &str {
@@ -97,13 +107,41 @@ macro_rules! on_both {
     )*};
 }
 
-/// The stores of a place, to be opened by several engines.
-pub async fn tiers(place: &Place) -> lobster_store::Tiers {
-    use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
-    use std::{path::Path, sync::Arc};
-    let clock = Arc::new(lobster_core::OsHost::current().expect("tests run inside a runtime"));
-    match place.url().strip_prefix("sqlite://") {
-        Some(path) => Tiers::of(Sqlite::open(Path::new(path), clock).await.expect("the file can be opened"), "sqlite"),
-        None => Tiers::of(Memory::new(clock), "memory"),
+fn clock() -> Arc<OsHost> {
+    Arc::new(OsHost::current().expect("tests run inside a runtime"))
+}
+
+/// The stores in a file.
+pub async fn stores_in(file: &Path) -> Tiers {
+    Tiers::of(Sqlite::open(file, clock()).await.expect("the file can be opened"), "sqlite")
+}
+
+/// The stores of a place, to be opened by several engines, or to look on.
+pub async fn tiers(place: &Place) -> Tiers {
+    let file = || place.url().strip_prefix("sqlite://").expect("a place that is not in memory is in a file");
+    place.tiers.get_or_init(async || stores_in(Path::new(file())).await).await.clone()
+}
+
+/// Looks, and looks again at every hint of the store, until there is something to see.
+///
+/// A living store hints at whatever becomes of a run (ready, held, ended), at revocations and at what is asked for, after it was
+/// committed; only a process killed between the two hints at nothing. A claim is no such thing.
+pub async fn eventually<T>(tiers: &Tiers, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    loop {
+        // Counted before the look: what comes after it is not missed.
+        let hints = tiers.wake.hints();
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        tiers.wake.hinted(hints).await;
     }
+}
+
+/// Waits until a run is held; returns why.
+pub async fn held(place: &Place, client: &Client, run: RunId) -> String {
+    eventually(&tiers(place).await, async || match client.why_not_running(run).await.expect("the store answers") {
+        Some(Reason::Held(why)) => Some(why),
+        _ => None,
+    })
+    .await
 }

@@ -10,7 +10,7 @@ use lobster_store::contract::{
     Failed, Fold, Folded,
     record::{Manifest, Part},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Begins a fold if it is time for one: on a task of its own, at most one at a time of a run.
 pub(crate) fn consider(live: &Arc<Live>) {
@@ -90,19 +90,22 @@ async fn write(live: &Live, plan: Plan) -> Result<(Folded, Manifest), Failed> {
     let Some(Built { manifest, sealed, parts, dropped }) = plan.build(live.run, read) else {
         return Err(corrupt("a part is of another kind than its place".into()));
     };
-    live.shared.point("fold sent");
-    let folded = journal
-        .fold(Fold {
-            incarnation: live.incarnation,
-            run: live.run,
-            epoch: live.epoch,
-            base,
-            seq,
-            manifest: sealed,
-            parts,
-            dropped,
-        })
-        .await?;
-    live.shared.point("fold acknowledged");
-    Ok((folded, manifest))
+    let fold =
+        Fold { incarnation: live.incarnation, run: live.run, epoch: live.epoch, base, seq, manifest: sealed, parts, dropped };
+    let mut tries = 0;
+    loop {
+        live.shared.point("fold sent");
+        match journal.fold(fold.clone()).await {
+            // It may have applied: the same again finds out.
+            Err(Failed::Unknown(why)) if tries < 8 => {
+                tries += 1;
+                tracing::debug!(run = %live.run, %why, "a fold was not acknowledged; offered again");
+                live.shared.host.sleep(Duration::from_millis(10) * (1 << tries)).await;
+            }
+            folded => {
+                live.shared.point("fold acknowledged");
+                return Ok((folded?, manifest));
+            }
+        }
+    }
 }

@@ -24,8 +24,11 @@ use std::{
 /// So many segments of a size are merged into one.
 const FANOUT: usize = 8;
 
-/// Parts of this size and above hold a log well; they are not merged any more. Larger content is cut here.
+/// Larger content is cut here.
 const PART_BYTES: usize = 1 << 20;
+
+/// Parts of a log from this size on are not merged any more: nothing in them is ever replaced.
+const LOG_BYTES: usize = PART_BYTES / FANOUT;
 
 /// Bytes of changes at which a run is folded whether it pays or not: they are kept in memory.
 const UNFOLDED_BYTES: usize = 8 << 20;
@@ -358,7 +361,7 @@ fn merged(parts: &[PartRef], delta: &Delta) -> usize {
     let mut segments: Vec<(usize, u64)> = Vec::new();
     let mut last = None;
     for part in parts.iter().rev() {
-        if log && part.bytes >= PART_BYTES as u64 {
+        if log && part.bytes >= LOG_BYTES as u64 {
             break;
         }
         match segments.last_mut() {
@@ -444,4 +447,232 @@ fn chunks<T>(all: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
         pieces.last_mut().expect("there is a piece from the start").push(one);
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::content::StateContent;
+    use lobster_store::contract::record::MemberChange;
+    use std::collections::BTreeSet;
+    use uuid::Uuid;
+
+    const RUN: RunId = RunId(Uuid::from_u128(42));
+
+    /// xorshift64*, G. Marsaglia 2003.
+    struct Draw(u64);
+
+    impl Draw {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+        }
+        fn bytes(&mut self, most: u64) -> Bytes {
+            let len = self.below(most) + 1;
+            (0..len).map(|_| u8::try_from(self.below(256)).unwrap()).collect()
+        }
+        fn change(&mut self) -> StateChange {
+            let members = (0..=self.below(3)).map(|_| self.member()).collect();
+            let state = format!("s{}", self.below(2));
+            StateChange { state, version: 1, codec: 1, whole: self.below(40) == 0, members }
+        }
+        fn member(&mut self) -> MemberChange {
+            let whole = self.below(12) == 0;
+            match self.below(3) {
+                0 => {
+                    let what = Some(What::Value(self.bytes(30)));
+                    MemberChange { member: format!("f{}", self.below(3)), whole, what }
+                }
+                1 => {
+                    let items = (0..self.below(4)).map(|_| self.bytes(60)).collect();
+                    MemberChange { member: "log".into(), whole, what: Some(What::Items(Items { items })) }
+                }
+                _ => {
+                    let entries: BTreeMap<_, _> = (0..self.below(5))
+                        .map(|_| (Bytes::from(self.below(40).to_string()), (self.below(3) > 0).then(|| self.bytes(40))))
+                        .collect();
+                    let entries = entries.into_iter().map(|(key, value)| Entry { key, value }).collect();
+                    MemberChange { member: "table".into(), whole, what: Some(What::Entries(Entries { entries })) }
+                }
+            }
+        }
+    }
+
+    /// A store of parts that checks what folds do with them.
+    #[derive(Default)]
+    struct Parts {
+        parts: BTreeMap<u64, Sealed>,
+        manifest: Manifest,
+        used: BTreeSet<u64>,
+        written: usize,
+    }
+
+    impl Parts {
+        fn fold(&mut self, folding: &mut Folding, plan: Plan) {
+            let read = plan.reads().into_iter().map(|(id, crc)| {
+                let sealed = &self.parts[&id];
+                assert_eq!(sealed.crc, crc);
+                (id, Part::open(RUN, id, sealed).unwrap())
+            });
+            let read = read.collect();
+            let built = plan.build(RUN, read).unwrap();
+            for id in &built.dropped {
+                assert!(self.parts.remove(id).is_some(), "what is dropped was there");
+            }
+            for part in built.parts {
+                assert!(self.used.insert(part.id), "an id is used once");
+                self.written += part.sealed.body.len();
+                self.parts.insert(part.id, part.sealed);
+            }
+            self.written += built.sealed.body.len();
+            let named: BTreeSet<u64> = built
+                .manifest
+                .states
+                .iter()
+                .flat_map(|state| &state.members)
+                .flat_map(|member| &member.parts)
+                .map(|part| part.id)
+                .collect();
+            assert_eq!(named, self.parts.keys().copied().collect(), "what is stored is what is named");
+            self.manifest = built.manifest.clone();
+            folding.folded(built.manifest, Boot::from_nanos(0));
+        }
+        fn read(&self) -> BTreeMap<String, StateContent> {
+            let mut states: BTreeMap<String, StateContent> = BTreeMap::new();
+            for state in &self.manifest.states {
+                let content = states.entry(state.state.clone()).or_default();
+                (content.version, content.codec) = (state.version, state.codec);
+                for member in &state.members {
+                    for part in &member.parts {
+                        let whole = Part::open(RUN, part.id, &self.parts[&part.id]).unwrap();
+                        content.part(&member.member, whole).unwrap();
+                    }
+                }
+            }
+            states
+        }
+    }
+
+    fn look(folding: &mut Folding, settings: &SnapshotSettings, at: Seq) -> Option<Draft> {
+        folding.look(settings, Boot::from_nanos(0), at, 0, Tally::default())
+    }
+
+    #[test]
+    fn wherever_it_is_folded_the_parts_and_what_follows_add_up_to_the_changes() {
+        let settings = SnapshotSettings { delta_threshold: 5, ..SnapshotSettings::default() };
+        for seed in 1..=300 {
+            let mut draw = Draw(seed);
+            let (mut folding, mut parts) = (Folding::default(), Parts::default());
+            let mut oracle: BTreeMap<String, StateContent> = BTreeMap::new();
+            let mut since: Vec<(Seq, StateChange)> = Vec::new();
+            for seq in 1..=200 {
+                let change = draw.change();
+                oracle.entry(change.state.clone()).or_default().apply(change.clone()).unwrap();
+                since.push((seq, change.clone()));
+                folding.changed(seq, Changed::State(change));
+                if draw.below(7) == 0 {
+                    folding.want();
+                }
+                // The store is a little behind.
+                let at = seq.saturating_sub(draw.below(4));
+                if let Some(draft) = look(&mut folding, &settings, at) {
+                    match draft.plan() {
+                        None => folding.later(at, &settings),
+                        Some(plan) => {
+                            parts.fold(&mut folding, plan);
+                            since.retain(|(seq, _)| *seq > at);
+                        }
+                    }
+                }
+                let mut found = parts.read();
+                for (_, change) in &since {
+                    found.entry(change.state.clone()).or_default().apply(change.clone()).unwrap();
+                }
+                let empty = |content: &crate::state::content::Content| content.count() == 0;
+                for content in found.values_mut().chain(oracle.values_mut()) {
+                    content.members.retain(|_, member| !empty(member));
+                }
+                assert_eq!(found, oracle, "seed {seed}, seq {seq}");
+            }
+            assert!(parts.manifest.seq > 0, "seed {seed} folded");
+        }
+    }
+
+    fn state(member: &str, what: What) -> Changed {
+        let members = vec![MemberChange { member: member.into(), whole: false, what: Some(what) }];
+        Changed::State(StateChange { state: "s".into(), version: 1, codec: 1, whole: false, members })
+    }
+
+    /// Folds whenever it pays; returns bytes of changes, bytes folded, and segments.
+    fn run(count: u64, mut change: impl FnMut(u64) -> What) -> (usize, usize, usize) {
+        let settings = SnapshotSettings::default();
+        let (mut folding, mut parts, mut bytes) = (Folding::default(), Parts::default(), 0);
+        for seq in 1..=count {
+            let changed = state("m", change(seq));
+            bytes += size(&changed);
+            folding.changed(seq, changed);
+            if seq % 1000 == 0 {
+                folding.want();
+            }
+            if let Some(draft) = look(&mut folding, &settings, seq) {
+                match draft.plan() {
+                    None => folding.later(seq, &settings),
+                    Some(plan) => parts.fold(&mut folding, plan),
+                }
+            }
+        }
+        let segments: BTreeSet<u64> = parts.manifest.states[0].members[0].parts.iter().map(|part| part.segment).collect();
+        (bytes, parts.written, segments.len())
+    }
+
+    #[test]
+    fn a_field_that_changes_all_the_time_is_folded_to_its_last_value() {
+        let value = Bytes::from(vec![7; 1000]);
+        let (bytes, written, segments) = run(5000, |_| What::Value(value.clone()));
+        assert_eq!(segments, 1);
+        assert!(written < bytes / 20, "{written} of {bytes}");
+    }
+
+    #[test]
+    fn a_log_is_written_a_few_times_however_long_it_grows() {
+        let item = |seq: u64| What::Items(Items { items: vec![Bytes::from(format!("{seq:0100}"))] });
+        for count in [10_000, 80_000] {
+            let (bytes, written, segments) = run(count, item);
+            assert!(written < 4 * bytes, "{count}: {written} of {bytes}");
+            assert!(segments <= bytes / LOG_BYTES + 4 * FANOUT, "{count}: {segments}");
+        }
+    }
+
+    #[test]
+    fn a_table_whose_keys_change_again_and_again_does_not_grow() {
+        let entries = |seq: u64| {
+            let entry = Entry { key: Bytes::from(format!("{:04}", seq % 100)), value: Some(Bytes::from(format!("{seq:0100}"))) };
+            What::Entries(Entries { entries: vec![entry] })
+        };
+        let (bytes, written, segments) = run(80_000, entries);
+        assert!(segments <= 2 * FANOUT, "{segments}");
+        assert!(written < bytes / 4 * 5, "{written} of {bytes}");
+    }
+
+    #[test]
+    fn rounds_are_kept_as_their_number_and_end_with_their_result() {
+        let step = Arc::new(StepName { name: "next".into(), ..StepName::default() });
+        let settings = SnapshotSettings::default();
+        let (mut folding, mut parts) = (Folding::default(), Parts::default());
+        for done in 1..=1000 {
+            folding.changed(done, Changed::Round(Round { step: Some((*step).clone()), done, attempt: None }));
+            if let Some(draft) = look(&mut folding, &settings, done) {
+                parts.fold(&mut folding, draft.plan().expect("a thousand numbers are more than one"));
+            }
+        }
+        assert!(parts.manifest.rounds.len() == 1 && parts.manifest.rounds[0].done >= 950);
+        assert!(parts.written < 3000, "{}", parts.written);
+        folding.ended(1001, step);
+        folding.want();
+        let plan = look(&mut folding, &settings, 1001).unwrap().plan().unwrap();
+        parts.fold(&mut folding, plan);
+        assert!(parts.manifest.rounds.is_empty());
+    }
 }

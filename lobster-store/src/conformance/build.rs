@@ -219,7 +219,8 @@ pub(super) fn part(run: RunId, id: u64, data: impl Into<Bytes>) -> StoredPart {
 
 /// A manifest that names these parts.
 fn manifest<'p>(run: RunId, seq: Seq, parts: impl IntoIterator<Item = &'p StoredPart>) -> Sealed {
-    let refer = |part: &StoredPart| PartRef { id: part.id, crc: part.sealed.crc, bytes: part.sealed.body.len() as u64 };
+    let refer =
+        |part: &StoredPart| PartRef { id: part.id, crc: part.sealed.crc, bytes: part.sealed.body.len() as u64, segment: part.id };
     let parts: Vec<_> = parts.into_iter().map(refer).collect();
     let next_part = parts.iter().map(|part| part.id + 1).max().unwrap_or(1);
     let members = vec![MemberParts { member: LOG.to_owned(), parts }];

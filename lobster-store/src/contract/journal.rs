@@ -371,7 +371,7 @@ pub struct Fold {
 }
 
 /// Answer to a fold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Folded {
     /// The snapshot is current, and the changes it covers are gone.
     Done,
@@ -387,7 +387,9 @@ pub enum Folded {
 pub fn decide_fold(row: Option<&RunRow>, snapshot: Seq, fold: &Fold) -> Folded {
     match row {
         Some(row) if row.owner == Some(fold.incarnation) && row.epoch == fold.epoch && row.state == RunState::Running => {
-            if row.tail < fold.seq || snapshot != fold.base { Folded::Behind } else { Folded::Done }
+            // Offered again after an unknown outcome it may be there already: the same bytes again change nothing.
+            let builds = snapshot == fold.base || snapshot == fold.seq;
+            if row.tail >= fold.seq && builds { Folded::Done } else { Folded::Behind }
         }
         _ => Folded::Fenced,
     }
@@ -526,7 +528,7 @@ pub trait Journal: Send + Sync + 'static {
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>>;
 
     /// Makes a snapshot current, in one transaction: its new parts are stored, dropped ones and the changes up to `seq` go. See
-    /// [`decide_fold`] for its rule. Acknowledged like a relaxed append: a crash of the store may take the whole of it back.
+    /// [`decide_fold`] for its rule. The same fold again, after an unknown outcome, finds what it stored and leaves it so. Acknowledged like a relaxed append: a crash of the store may take the whole of it back.
     async fn fold(&self, fold: Fold) -> Result<Folded>;
 
     /// Reads parts of the current snapshot, in the order asked for; fewer if some are not there any more.

@@ -117,7 +117,8 @@ pub fn part(run: RunId, id: u64, bytes: usize) -> StoredPart {
 
 /// A manifest that names these parts.
 pub fn manifest(run: RunId, seq: u64, parts: &[StoredPart]) -> Sealed {
-    let refer = |part: &StoredPart| PartRef { id: part.id, crc: part.sealed.crc, bytes: part.sealed.body.len() as u64 };
+    let refer =
+        |part: &StoredPart| PartRef { id: part.id, crc: part.sealed.crc, bytes: part.sealed.body.len() as u64, segment: part.id };
     let members = vec![MemberParts { member: "total".to_owned(), parts: parts.iter().map(refer).collect() }];
     let states = vec![StateParts { members, ..StateParts::default() }];
     Sealed::new(Kind::Manifest, run, &Manifest { seq, states, ..Manifest::default() })

@@ -4,7 +4,8 @@
 
 use crate::plan::{Kind, Sight};
 use crate::swarm::{Blow, Call, Moment};
-use lobster_core::{RunId, RunState};
+use crate::world::Fault;
+use lobster_core::{RunId, RunState, store::contract::Folded};
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
@@ -53,6 +54,8 @@ pub(crate) enum Event {
     Claimed { run: RunId, epoch: u64, node: u32, leased: bool, deaths: u32, done: Vec<Step> },
     /// The store took rows.
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
+    /// The store was offered a snapshot.
+    Folded { run: RunId, epoch: u64, seq: u64, folded: Folded },
     /// The store ended a run.
     Ended { run: RunId, state: RunState },
     /// The store set a run aside for a person.
@@ -104,6 +107,7 @@ pub(crate) enum Event {
 pub(crate) struct History {
     pub events: Vec<(Duration, Event)>,
     pub coverage: BTreeMap<(Call, Moment, Blow), u32>,
+    pub faults: BTreeMap<(Call, Fault), u32>,
     hash: Fnv,
     fine: u64,
     echo: bool,

@@ -23,5 +23,5 @@ mod tasks;
 mod trace;
 mod world;
 
-pub use sim::{Report, run};
+pub use sim::{Report, aim, places, run};
 pub use trace::show_tracing;

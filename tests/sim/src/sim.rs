@@ -8,7 +8,7 @@ use crate::{
     history::Event,
     nemesis::{self, Role},
     store::{end_of, results},
-    swarm::Swarm,
+    swarm::{Swarm, Trigger},
     world::{World, sleep},
 };
 use lobster_core::{
@@ -35,7 +35,7 @@ pub struct Report {
     pub events: u64,
     /// Rules that were broken.
     pub violations: Vec<String>,
-    /// How often which blow fell where.
+    /// How often which blow fell where, and which call met which fault.
     pub coverage: BTreeMap<String, u32>,
     /// The configuration, for people.
     pub swarm: String,
@@ -46,15 +46,31 @@ pub struct Report {
 /// # Panics
 /// If no runtime can be built.
 pub fn run(seed: u64, echo: bool) -> Report {
+    run_swarm(seed, Swarm::draw(seed), echo)
+}
+
+/// The places of [`Report::coverage`] at which a blow may fall: any call that can be struck, any of its moments, any blow.
+pub fn places() -> Vec<String> {
+    Trigger::everywhere().iter().map(Trigger::place).collect()
+}
+
+/// The same seed with one blow alone, aimed at a place (by its index in [`places`]).
+///
+/// # Panics
+/// As [`run`]; and if there is no such place.
+pub fn aim(seed: u64, place: usize, echo: bool) -> Report {
+    run_swarm(seed, Swarm::draw(seed).aimed(Trigger::everywhere()[place]), echo)
+}
+
+fn run_swarm(seed: u64, swarm: Swarm, echo: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O asks nothing of the system");
-    let report = runtime.block_on(simulate(seed, echo));
+    let report = runtime.block_on(simulate(seed, swarm, echo));
     drop(runtime);
     report
 }
 
-async fn simulate(seed: u64, echo: bool) -> Report {
-    let swarm = Swarm::draw(seed);
+async fn simulate(seed: u64, swarm: Swarm, echo: bool) -> Report {
     let world = World::new(seed, swarm.clone(), echo);
     let shared = nemesis::machine(&world, 0);
     for index in 0..swarm.nodes {
@@ -121,7 +137,12 @@ async fn conclude(world: &Arc<World>, swarm: Swarm) -> Report {
         spent,
         events: history.count(),
         violations: check::all(&history.events, &plans),
-        coverage: history.coverage.iter().map(|(place, count)| (format!("{place:?}"), *count)).collect(),
+        coverage: history
+            .coverage
+            .iter()
+            .map(|(place, count)| (format!("{place:?}"), *count))
+            .chain(history.faults.iter().map(|(place, count)| (format!("{place:?}"), *count)))
+            .collect(),
         swarm: format!("{swarm:?}"),
     }
 }

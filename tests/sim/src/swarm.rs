@@ -31,6 +31,8 @@ pub(crate) enum Call {
     Intent,
     Finish,
     Away,
+    Fold,
+    Parts,
     Cancel,
     Verdict,
     Attend,
@@ -50,6 +52,25 @@ pub(crate) enum Blow {
     Kill,
     Pause,
     Crash,
+}
+
+impl Trigger {
+    /// Where blows may fall, each once, at the first time of its moment.
+    pub fn everywhere() -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut calls = CALLS.to_vec();
+        calls.dedup();
+        for call in calls {
+            for moment in [Moment::Sent, Moment::Applied, Moment::Answered] {
+                all.extend([Blow::Kill, Blow::Pause, Blow::Crash].map(|blow| Self { call, moment, blow, count: 1 }));
+            }
+        }
+        all
+    }
+    /// The place, as coverage names it.
+    pub fn place(&self) -> String {
+        format!("{:?}", (self.call, self.moment, self.blow))
+    }
 }
 
 /// Something that happens at the n-th time of a moment.
@@ -143,6 +164,21 @@ impl Swarm {
     }
 }
 
+impl Swarm {
+    /// The same with one blow alone, and with what it takes for its call to be made at all.
+    pub fn aimed(mut self, trigger: Trigger) -> Self {
+        self.triggers = vec![trigger];
+        match trigger.call {
+            Call::Cancel => self.cancels_ms = 200,
+            Call::Leave => self.drains_ms = 400,
+            Call::Revoke => self.kills_ms = 400,
+            Call::Verdict => (self.person_in_chaos, self.outside_errors) = (true, 400),
+            _ => {}
+        }
+        self
+    }
+}
+
 fn settings(rng: &mut Rng) -> Settings {
     let ttl_ms = rng.pick(&[800, 1500, 3000]);
     let ms = Duration::from_millis;
@@ -157,31 +193,33 @@ fn settings(rng: &mut Rng) -> Settings {
     settings
 }
 
+/// Calls at which blows fall; the more interesting ones more often.
+const CALLS: [Call; 20] = [
+    Call::Submit,
+    Call::Claim,
+    Call::Restore,
+    Call::Relaxed,
+    Call::Synced,
+    Call::Synced,
+    Call::Intent,
+    Call::Intent,
+    Call::Intent,
+    Call::Finish,
+    Call::Away,
+    Call::Cancel,
+    Call::Verdict,
+    Call::Join,
+    Call::Renew,
+    Call::Revoke,
+    Call::Leave,
+    Call::Outside,
+    Call::Outside,
+    Call::Outside,
+];
+
 fn trigger(rng: &mut Rng) -> Trigger {
-    let calls = [
-        Call::Submit,
-        Call::Claim,
-        Call::Restore,
-        Call::Relaxed,
-        Call::Synced,
-        Call::Synced,
-        Call::Intent,
-        Call::Intent,
-        Call::Intent,
-        Call::Finish,
-        Call::Away,
-        Call::Cancel,
-        Call::Verdict,
-        Call::Join,
-        Call::Renew,
-        Call::Revoke,
-        Call::Leave,
-        Call::Outside,
-        Call::Outside,
-        Call::Outside,
-    ];
     Trigger {
-        call: rng.pick(&calls),
+        call: rng.pick(&CALLS),
         moment: rng.pick(&[Moment::Sent, Moment::Applied, Moment::Answered]),
         blow: rng.pick(&[Blow::Kill, Blow::Kill, Blow::Pause, Blow::Pause, Blow::Crash]),
         count: rng.within(1, 8) as u32,

@@ -77,7 +77,7 @@ pub(crate) struct Fate {
 }
 
 /// How a store call goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     None,
     /// Refused before it applied.
@@ -175,6 +175,12 @@ impl World {
     }
     pub fn note(&self, what: fmt::Arguments<'_>) {
         self.history().note(self.now(), what);
+    }
+    /// A call meets its fault.
+    pub fn met(&self, call: Call, fault: Fault) {
+        if fault != Fault::None {
+            *self.history().faults.entry((call, fault)).or_default() += 1;
+        }
     }
     /// A number that no other execution of anything returns.
     pub fn token(&self) -> u64 {

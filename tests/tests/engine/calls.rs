@@ -1,7 +1,7 @@
 //! How calls are told apart, and what is refused (`docs/errors.md`, codes of the engine).
 
 use lobster_core::{Ctx, Result, StepCtx, StepFailedKind, step, task};
-use lobster_tests::{happen, happened, on_both, until};
+use lobster_tests::{happen, happened, on_both, steered::Steered, until};
 use std::{sync::Arc, time::Duration};
 
 #[step]
@@ -137,6 +137,47 @@ on_both! {
         assert_eq!(happened(&world, "charge 1"), 1);
     }
 
+    async fn a_call_dropped_before_its_intent_is_made_when_it_is_asked_for_again(place) {
+        /// The body goes away: the engine's tasks go on.
+        struct Frees(String);
+        impl Drop for Frees {
+            fn drop(&mut self) {
+                happen(&self.0, Steered::FREE);
+            }
+        }
+        #[task]
+        async fn asks_again(ctx: Ctx, world: String) -> Result<u64> {
+            let _frees = Frees(world.clone());
+            let first_life = happen(&world, "life") == 1;
+            if first_life {
+                // The task that conducts the call does not begin.
+                happen(&world, Steered::HOLD);
+            }
+            tokio::select! {
+                biased;
+                _ = keyed_charge(&ctx, 1, world.clone()) => {}
+                () = std::future::ready(()) => {}
+            }
+            if first_life {
+                happen(&world, "dropped");
+                std::future::pending::<()>().await;
+            }
+            Ok(keyed_charge(&ctx, 1, world.clone()).await?)
+        }
+        let world = format!("asks again {}", place.url());
+        happen(&world, "go");
+        let lobster = place.open().host(Steered::new(&world)).task(asks_again).start().await.unwrap();
+        let run = lobster.submit(asks_again, world.clone()).await.unwrap().id();
+        until(&world, "dropped", 1).await;
+        lobster.shutdown(Duration::ZERO).await;
+        let lobster = place.open().task(asks_again).start().await.unwrap();
+        let run = lobster.run(asks_again, run);
+        let outcome = tokio::time::timeout(Duration::from_secs(60), run.outcome());
+        assert_eq!(outcome.await.expect("the call is made").unwrap(), 1);
+        assert_eq!((happened(&world, "charge 1"), happened(&world, "life")), (1, 2));
+        lobster.shutdown(Duration::from_secs(5)).await;
+    }
+
     async fn an_ordinary_step_that_was_dropped_is_not_recorded(place) {
         #[step]
         async fn never(_ctx: &StepCtx) -> Result<()> {
@@ -201,7 +242,8 @@ on_both! {
         #[task]
         async fn mixes(ctx: Ctx, world: String) -> Result<String> {
             let (_, said) = tokio::join!(waits(&ctx, world.clone()), async {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                // It wakes the body, and is not the engine.
+                tokio::task::yield_now().await;
                 let failed = echo(&ctx, "x".into()).await.unwrap_err();
                 let fine = keyed(&ctx, 1, "y").await.unwrap();
                 happen(&world, "done");
@@ -214,22 +256,42 @@ on_both! {
         assert_eq!(lobster.submit(mixes, world).await.unwrap().outcome().await.unwrap(), "AmbiguousStep 1 y");
     }
 
+    async fn calls_that_follow_from_one_poll_are_not_ambiguous_whatever_woke_it(place) {
+        #[task]
+        async fn joins(ctx: Ctx, _nothing: ()) -> Result<(String, String)> {
+            // It wakes the body, and is not the engine.
+            tokio::task::yield_now().await;
+            let (a, b) = tokio::join!(
+                async { echo(&ctx, "a".into()).await },
+                async { echo(&ctx, "b".into()).await },
+            );
+            Ok((a?, b?))
+        }
+        let lobster = place.open().task(joins).start().await.unwrap();
+        let outcome = lobster.submit(joins, ()).await.unwrap().outcome().await.unwrap();
+        assert_eq!(outcome, ("a".to_owned(), "b".to_owned()));
+    }
+
     async fn steps_side_by_side_keep_their_places(place) {
         #[step]
-        async fn late(_ctx: &StepCtx, n: u64) -> Result<u64> {
-            tokio::time::sleep(Duration::from_millis(20 - 2 * n)).await;
+        async fn late(_ctx: &StepCtx, world: &str, n: u64) -> Result<u64> {
+            // They end in this order, which is not the one in which they begin.
+            let before = [9, 3, 1, 4, 2].iter().position(|other| *other == n).unwrap();
+            until(world, "ended", before as u64).await;
+            happen(world, "ended");
             Ok(n)
         }
         #[task]
-        async fn joins(ctx: Ctx, _nothing: ()) -> Result<Vec<u64>> {
+        async fn joins(ctx: Ctx, world: String) -> Result<Vec<u64>> {
             let (a, b, c) = tokio::join!(
-                async { late(&ctx, late(&ctx, 1).await? + 1).await },
-                async { late(&ctx, late(&ctx, 3).await? + 1).await },
-                late(&ctx, 9),
+                async { late(&ctx, &world, late(&ctx, &world, 1).await? + 1).await },
+                async { late(&ctx, &world, late(&ctx, &world, 3).await? + 1).await },
+                late(&ctx, &world, 9),
             );
             Ok(vec![a?, b?, c?])
         }
         let lobster = place.open().task(joins).start().await.unwrap();
-        assert_eq!(lobster.submit(joins, ()).await.unwrap().outcome().await.unwrap(), [2, 4, 9]);
+        let world = format!("side by side {}", place.url());
+        assert_eq!(lobster.submit(joins, world).await.unwrap().outcome().await.unwrap(), [2, 4, 9]);
     }
 }

@@ -1,7 +1,7 @@
 //! Code that changed under a run in flight: what does not fit calls nothing, names what it met, and holds the run.
 
-use lobster_core::{Ctx, Lobster, Reason, Result, Settings, StepCtx, step, task};
-use lobster_tests::{Place, happen, happened, on_both, tiers, until};
+use lobster_core::{Ctx, Result, RunId, StepCtx, step, task};
+use lobster_tests::{Place, happen, happened, held, on_both, until};
 use std::time::Duration;
 
 #[step(durable)]
@@ -63,20 +63,13 @@ async fn with_a_step_before(ctx: Ctx, world: String) -> Result<u64> {
 /// Records a run with the old code, then gives it to the new one; returns why it is held, and its world.
 macro_rules! held_by {
     ($place:expr, $task:ident) => {{
-        let tiers = tiers(&$place).await;
         let world = format!("{} {}", stringify!($task), $place.url());
-        let open = || Lobster::open("memory:").tiers(tiers.clone()).settings(Settings::test());
-        let old = open().task(before).start().await.unwrap();
+        let old = $place.open().task(before).start().await.unwrap();
         let run = old.submit(before, world.clone()).await.unwrap();
         until(&world, "stuck", 1).await;
         old.shutdown(Duration::ZERO).await;
-        let new = open().task($task).start().await.unwrap();
-        let why = loop {
-            match new.why_not_running(run.id()).await.unwrap() {
-                Some(Reason::Held(why)) => break why,
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        let new = $place.open().task($task).start().await.unwrap();
+        let why = held(&$place, &new, run.id()).await;
         new.shutdown(Duration::from_secs(5)).await;
         (why, world)
     }};
@@ -133,27 +126,41 @@ async fn is_ordinary(ctx: Ctx, world: String) -> Result<u64> {
     Ok(ordinary(&ctx, world).await?)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_in_doubt_that_is_of_another_kind_now_is_not_run() {
-    let place = Place::sqlite();
-    let world = format!("kinds {}", place.url());
+#[task(name = "kinds")]
+async fn is_nothing(_ctx: Ctx, _world: String) -> Result<u64> {
+    Ok(0)
+}
+
+/// Leaves a call in doubt, of which somebody says that it did not happen: the run goes on with whatever code comes next.
+async fn leave_in_doubt(place: &Place, world: &str) -> RunId {
     let old = place.open().task(was_irreversible).start().await.unwrap();
-    let run = old.submit(was_irreversible, world.clone()).await.unwrap();
-    let reason = async |lobster: &Lobster| loop {
-        match lobster.why_not_running(run.id()).await.unwrap() {
-            Some(Reason::Held(why)) => break why,
-            _ => tokio::time::sleep(Duration::from_millis(5)).await,
-        }
-    };
-    reason(&old).await;
-    // Somebody says that it did not happen; by the time the run goes on, the step is an ordinary one.
+    let run = old.submit(was_irreversible, world.to_owned()).await.unwrap().id();
+    held(place, &old, run).await;
     old.shutdown(Duration::from_secs(5)).await;
     let client = place.open().connect().await.unwrap();
-    let step = client.show(run.id()).await.unwrap().steps[0].id;
-    client.resolve(run.id(), step, lobster_core::Fate::<u64>::Closed).await.unwrap();
-    let new = place.open().task(is_ordinary).start().await.unwrap();
-    let why = reason(&new).await;
-    assert!(why.contains("kind#0") && why.contains("another kind of step"), "{why}");
-    assert_eq!(happened(&world, "run as another kind"), 0);
-    new.shutdown(Duration::from_secs(5)).await;
+    let step = client.show(run).await.unwrap().steps[0].id;
+    client.resolve(run, step, lobster_core::Fate::<u64>::Closed).await.unwrap();
+    run
+}
+
+on_both! {
+    async fn a_step_in_doubt_that_is_of_another_kind_now_is_not_run(place) {
+        let world = format!("kinds {}", place.url());
+        let run = leave_in_doubt(&place, &world).await;
+        let new = place.open().task(is_ordinary).start().await.unwrap();
+        let why = held(&place, &new, run).await;
+        assert!(why.contains("kind#0") && why.contains("another kind of step"), "{why}");
+        assert_eq!(happened(&world, "run as another kind"), 0);
+        new.shutdown(Duration::from_secs(5)).await;
+    }
+
+    async fn a_step_in_doubt_that_nobody_asks_for_any_more_holds_the_run(place) {
+        let world = format!("nobody asks {}", place.url());
+        let run = leave_in_doubt(&place, &world).await;
+        let new = place.open().task(is_nothing).start().await.unwrap();
+        let why = held(&place, &new, run).await;
+        assert!(why.contains("kind#0 is in doubt") && why.contains("without asking for it"), "{why}");
+        // It waits for a person, and stands in nobody's way.
+        assert_eq!(new.shutdown(Duration::from_secs(20)).await.left_behind, 0);
+    }
 }

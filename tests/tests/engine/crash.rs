@@ -2,15 +2,20 @@
 //!
 //! Rule: nothing lost, nothing doubled, nothing recorded run again, at most one key step re-run per crash and run.
 
-use lobster_core::{Lobster, Reason, RunState, Settings, StepState};
-use lobster_tests::world::{Event, World};
+use lobster_core::{Client, ErrorKind, Lobster, Reason, RunState, Settings, StepState};
+use lobster_store::Tiers;
+use lobster_tests::{
+    stores_in,
+    world::{Event, World},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
+use tokio::sync::oneshot;
 
 /// Runs of one scenario.
 const RUNS: u32 = 8;
@@ -67,11 +72,16 @@ impl Scenario {
     }
 
     /// A look from outside, while no worker lives.
-    fn look<T>(&self, look: impl AsyncFnOnce(&lobster_core::Client) -> T) -> T {
+    fn look<T>(&self, look: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.look_on(async |client, _| look(client).await)
+    }
+    /// The same with the stores, for whoever waits for their hints.
+    fn look_on<T>(&self, look: impl AsyncFnOnce(&Client, &Tiers) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let client = Lobster::open(&self.url()).settings(Settings::test()).connect().await.unwrap();
-            look(&client).await
+            let tiers = stores_in(&self.database()).await;
+            let client = Lobster::open(&self.url()).tiers(tiers.clone()).settings(Settings::test()).connect().await.unwrap();
+            look(&client, &tiers).await
         })
     }
 
@@ -91,7 +101,7 @@ impl Scenario {
     }
 
     /// A person who asks the world about every held run and says what it says.
-    async fn resolve_held(client: &lobster_core::Client, world: &World) -> usize {
+    async fn resolve_held(client: &Client, world: &World) {
         let held = client.runs().state(RunState::Held).limit(1000).list().await.unwrap();
         for run in &held {
             let why = client.why_not_running(run.id).await.unwrap();
@@ -112,24 +122,40 @@ impl Scenario {
                 Some(receipt) => lobster_core::Fate::Happened(receipt),
                 None => lobster_core::Fate::Closed,
             };
-            // Another person, or its holder, may have been quicker.
-            let _ = client.resolve(run.id, step.id, fate).await;
+            while let Err(error) = client.resolve(run.id, step.id, fate).await {
+                // Another person, or its holder, was quicker.
+                if matches!(error.kind(), ErrorKind::Held | ErrorKind::Conflict) {
+                    break;
+                }
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            }
         }
-        held.len()
+    }
+
+    /// Waits for the end of a worker, beside a person who resolves what is held as soon as the store hints at it.
+    ///
+    /// That worker lives, so that every hold after this began is hinted at.
+    fn beside_a_person(&self, mut worker: Child) -> ExitStatus {
+        let (tell, mut ended) = oneshot::channel();
+        let waits = std::thread::spawn(move || tell.send(worker.wait().unwrap()));
+        let status = self.look_on(async |client, tiers| {
+            loop {
+                let hints = tiers.wake.hints();
+                Self::resolve_held(client, &self.world).await;
+                tokio::select! {
+                    biased;
+                    status = &mut ended => return status.unwrap(),
+                    _ = tiers.wake.hinted(hints) => {}
+                }
+            }
+        });
+        waits.join().unwrap().unwrap();
+        status
     }
 
     /// A worker that lives to the end, beside a person who resolves what is held.
     fn finish(&self) {
-        let mut worker = self.worker(None);
-        let status = self.look(async |client| {
-            loop {
-                Self::resolve_held(client, &self.world).await;
-                if let Some(status) = worker.try_wait().unwrap() {
-                    return status;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
+        let status = self.beside_a_person(self.worker(None));
         assert!(status.success(), "{status:?}");
         self.check_all();
     }
@@ -251,15 +277,8 @@ fn killed_in_a_cancel() {
             scenario.die_at("P14", 1);
             assert_eq!(asks(&scenario, "cancel", Some(point), None), Some(9));
             assert_eq!(asks(&scenario, "cancel", None, None), None);
-            let mut worker = scenario.worker(None);
+            scenario.beside_a_person(scenario.worker(None));
             let states = scenario.look(async |client| {
-                loop {
-                    Scenario::resolve_held(client, &scenario.world).await;
-                    if worker.try_wait().unwrap().is_some() {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
                 let runs = client.runs().limit(1000).list().await.unwrap();
                 runs.into_iter().map(|run| (run.key.unwrap_or_default(), run.state)).collect::<BTreeMap<_, _>>()
             });
@@ -276,20 +295,22 @@ fn killed_in_a_resolve() {
             let mut scenario = Scenario::new();
             // Dies in the first call of the held step of some run; P14 passes twice per run before it.
             scenario.die_at("P14", 2 * RUNS + 1);
-            let mut worker = scenario.worker(None);
-            let receipt = scenario.look(async |client| {
+            let worker = scenario.worker(None);
+            let receipt = scenario.look_on(async |client, tiers| {
                 let run = client.find("job-0").await.unwrap().unwrap();
                 loop {
+                    let hints = tiers.wake.hints();
                     match client.why_not_running(run).await.unwrap() {
                         Some(Reason::Held(_)) => break,
                         _ if client.runs().state(RunState::Succeeded).count().await.unwrap() == u64::from(RUNS) => return None,
-                        _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                        _ => {}
                     }
                     // Others than job-0 may be the held one.
                     let others = client.runs().state(RunState::Held).list().await.unwrap();
                     if others.iter().any(|other| other.id != run) {
                         Scenario::resolve_held(client, &scenario.world).await;
                     }
+                    tiers.wake.hinted(hints).await;
                 }
                 let view = client.show(run).await.unwrap();
                 let step = view.steps.iter().find(|step| step.name == "held#0").unwrap();
@@ -302,15 +323,7 @@ fn killed_in_a_resolve() {
                 // Stated again, or found stated: the run goes on either way.
                 asks(&scenario, "resolve", None, fate);
             }
-            scenario.look(async |client| {
-                loop {
-                    Scenario::resolve_held(client, &scenario.world).await;
-                    if worker.try_wait().unwrap().is_some() {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            });
+            scenario.beside_a_person(worker);
             scenario.check_all();
         }
     }
@@ -351,13 +364,8 @@ fn a_restarted_process_and_a_living_sibling_take_over_without_waiting_for_the_le
         }
         command.spawn().unwrap()
     };
-    let finish = |scenario: &Scenario, mut worker: Child| {
-        scenario.look(async |client| {
-            while worker.try_wait().unwrap().is_none() {
-                Scenario::resolve_held(client, &scenario.world).await;
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
+    let finish = |scenario: &Scenario, worker: Child| {
+        scenario.beside_a_person(worker);
         scenario.check_all();
     };
     let restarted = Scenario::new();

@@ -1,7 +1,7 @@
 //! Damaged bytes never reach a body: the run is held with an error that names run, seq and record; the others go on.
 
-use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, StepErrorExt, step, task};
-use lobster_tests::{Place, happen, happened, until};
+use lobster_core::{Ctx, ErrorKind, Lobster, Result, RunFailed, RunState, Settings, StepCtx, StepErrorExt, step, task};
+use lobster_tests::{Place, eventually, happen, happened, held, tiers, until};
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{str::FromStr, time::Duration};
 
@@ -71,21 +71,14 @@ async fn a_flipped_bit_in_an_input_or_a_delta_holds_its_run_and_touches_nothing(
             let run = lobster.submit(sleeper, world.clone()).await.unwrap();
             until(&world, "later", 1).await;
             // It leaves memory, to come back in an hour.
-            while run.state().await.unwrap() != RunState::Ready {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            eventually(&tiers(&place).await, async || (run.state().await.unwrap() == RunState::Ready).then_some(())).await;
             lobster.shutdown(Duration::from_secs(5)).await;
             let damaged = flip(&place, table, run.id(), at).await;
             let wakes = "UPDATE lobster_runs SET due = 0 WHERE id = ?";
             sqlx::query(wakes).bind(run.id().bytes().to_vec()).execute(&mut connection(&place).await).await.unwrap();
 
             let lobster = place.open().task(sleeper).task(quick).start().await.unwrap();
-            let reason = loop {
-                match lobster.why_not_running(run.id()).await.unwrap() {
-                    Some(Reason::Held(why)) => break why,
-                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
-                }
-            };
+            let reason = held(&place, &lobster, run.id()).await;
             assert!(reason.contains(record) && reason.contains(&run.id().to_string()) && reason.contains("seq"), "{reason}");
             assert_eq!(lobster.submit(quick, 5).await.unwrap().outcome().await.unwrap(), 5);
             assert_eq!(happened(&world, "later"), 1, "no body ran");

@@ -4,9 +4,8 @@ use lobster_core::{
     Ctx, ErrorKind, Fate, Reason, Result, RunFailed, RunId, RunState, StepCtx, StepErrorExt, StepFailedKind, StepState, step,
     task,
 };
-use lobster_tests::{happen, happened, on_both, until};
+use lobster_tests::{Place, happen, happened, on_both, until};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// How the next calls of a world end.
 #[derive(Clone, Serialize, Deserialize)]
@@ -141,14 +140,14 @@ fn keys(world: &str) -> usize {
     lobster_tests::all(world).keys().filter(|what| what.starts_with("key ")).count()
 }
 
-/// Waits until a run is held; returns why.
-async fn reason_held(lobster: &lobster_core::Lobster, run: RunId) -> String {
-    loop {
-        if let Some(Reason::Held(why)) = lobster.why_not_running(run).await.unwrap() {
-            return why;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits until a run is held for a reason that says so.
+async fn held_saying(place: &Place, lobster: &lobster_core::Lobster, run: RunId, word: &str) -> String {
+    let tiers = lobster_tests::tiers(place).await;
+    lobster_tests::eventually(&tiers, async || match lobster.why_not_running(run).await.unwrap() {
+        Some(Reason::Held(why)) if why.contains(word) => Some(why),
+        _ => None,
+    })
+    .await
 }
 
 macro_rules! engine {
@@ -239,7 +238,7 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("unknown {}", place.url());
         let run = lobster.submit(by_probe, plan(world.clone(), &[End::Error], &[Answer::Unknown])).await.unwrap();
-        let why = reason_held(&lobster, run.id()).await;
+        let why = lobster_tests::held(&place, &lobster, run.id()).await;
         assert!(why.contains("probed#0") && why.contains("the probe cannot tell"), "{why}");
         assert_eq!((happened(&world, "probe"), happened(&world, "call")), (3, 1));
     }
@@ -257,7 +256,7 @@ on_both! {
         let lobster = place.open().task(patiently).start().await.unwrap();
         let world = format!("patient {}", place.url());
         let run = lobster.submit(patiently, plan(world.clone(), &[End::Error], &[Answer::Unknown])).await.unwrap();
-        let why = reason_held(&lobster, run.id()).await;
+        let why = lobster_tests::held(&place, &lobster, run.id()).await;
         assert!(why.contains("patient#0"), "{why}");
         assert_eq!((happened(&world, "probe"), happened(&world, "call")), (3, 1));
         assert!(lobster.runs().list().await.unwrap()[0].epoch > 1, "it left memory and came back");
@@ -267,7 +266,7 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("hold {}", place.url());
         let run = lobster.submit(by_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
-        let why = reason_held(&lobster, run.id()).await;
+        let why = lobster_tests::held(&place, &lobster, run.id()).await;
         assert!(why.contains("held#0 is in doubt") && why.contains("reset by peer"), "{why}");
         assert_eq!(run.state().await.unwrap(), RunState::Held);
         let view = lobster.show(run.id()).await.unwrap();
@@ -287,15 +286,10 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("misfit {}", place.url());
         let run = lobster.submit(by_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         let step = lobster.show(run.id()).await.unwrap().steps[0].id;
         lobster.resolve(run.id(), step, Fate::Happened("a receipt")).await.unwrap();
-        let why = loop {
-            let why = reason_held(&lobster, run.id()).await;
-            if why.contains("stated") {
-                break why;
-            }
-        };
+        let why = held_saying(&place, &lobster, run.id(), "stated").await;
         assert!(why.contains("does not fit") && why.contains("a receipt"), "{why}");
         lobster.resolve(run.id(), step, Fate::Happened(5)).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 5);
@@ -306,11 +300,11 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("misfit retry {}", place.url());
         let run = lobster.submit(by_retry, plan(world.clone(), &[End::Error; 9], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         let calls = happened(&world, "call");
         let step = lobster.show(run.id()).await.unwrap().steps[0].id;
         lobster.resolve(run.id(), step, Fate::Happened([1, 2])).await.unwrap();
-        while !reason_held(&lobster, run.id()).await.contains("stated") {}
+        held_saying(&place, &lobster, run.id(), "stated").await;
         assert_eq!(happened(&world, "call"), calls);
         lobster.resolve(run.id(), step, Fate::Happened(7)).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 7);
@@ -321,7 +315,7 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("close {}", place.url());
         let run = lobster.submit(by_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         let step = lobster.show(run.id()).await.unwrap().steps[0].id;
         lobster.resolve(run.id(), step, Fate::<u64>::Closed).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 2);
@@ -332,7 +326,7 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("in doubt {}", place.url());
         let run = lobster.submit(by_retry, plan(world.clone(), &[End::Error; 9], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
         assert_eq!((happened(&world, "call"), keys(&world)), (3, 1));
         let world = format!("fails {}", place.url());
         let run = lobster.submit(by_failing, plan(world.clone(), &[End::Error; 9], &[])).await.unwrap();
@@ -345,7 +339,7 @@ on_both! {
         let lobster = engine!(place);
         let world = format!("sticky {}", place.url());
         let run = lobster.submit(by_retry, plan(world.clone(), &[End::Error, End::DidNotHappen, End::DidNotHappen], &[])).await.unwrap();
-        reason_held(&lobster, run.id()).await;
+        lobster_tests::held(&place, &lobster, run.id()).await;
     }
 
     async fn a_value_that_cannot_be_kept_is_a_definite_failure(place) {

@@ -1,7 +1,7 @@
 //! Runs from submit to removal: keys, handles, lists, cancel, hand-over, retention.
 
 use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, step, task};
-use lobster_tests::{happen, happened, on_both, tiers, until};
+use lobster_tests::{flaky::Flaky, happen, happened, on_both, tiers, until};
 use std::{collections::BTreeSet, time::Duration};
 
 #[step]
@@ -142,7 +142,8 @@ on_both! {
         settings.retention.keep = Duration::from_millis(30);
         settings.retention.every = Duration::from_millis(10);
         settings.retention.batch = 3;
-        let lobster = place.open().settings(settings).task(keyed).start().await.unwrap();
+        let (flaky, tiers) = Flaky::wrap(&tiers(&place).await);
+        let lobster = place.open().tiers(tiers).settings(settings).task(keyed).start().await.unwrap();
         #[step(irreversible, in_doubt = retry)]
         async fn key(ctx: &StepCtx) -> Result<String> {
             Ok(ctx.idempotency_key().to_owned())
@@ -156,10 +157,9 @@ on_both! {
             runs.push(lobster.submit(keyed, ()).key(format!("k{n}")).await.unwrap());
         }
         let first = runs[0].outcome().await.unwrap_or_default();
+        flaky.until_swept(runs.len()).await;
         for run in &runs {
-            while run.outcome().await != Err(RunFailed::Purged) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            assert_eq!(run.outcome().await, Err(RunFailed::Purged));
         }
         let again = lobster.submit(keyed, ()).key("k0").await.unwrap();
         assert_ne!(again.id(), runs[0].id());

@@ -111,7 +111,7 @@ fn parts() -> Vec<Whole> {
 }
 
 fn manifest() -> Manifest {
-    let part = |id, bytes| PartRef { id, crc: 0x8000_0001, bytes };
+    let part = |id, bytes| PartRef { id, crc: 0x8000_0001, bytes, segment: 2 };
     let members = vec![MemberParts { member: "log".into(), parts: vec![part(4, 9), part(9, 1 << 20)] }];
     Manifest {
         seq: 12,

@@ -10,7 +10,7 @@ use lobster_core::{
     RunId, RunState,
     store::contract::{
         Ended, Epoch, Recording, Row, Seq, StoredRow,
-        record::{Came, Ending, Fact, FailureKind, Intent, Kind, Outcome, StepName, StepResult, Which, open_row},
+        record::{Came, Ending, Fact, FailureKind, Intent, Kind, Outcome, StepName, StepResult, Which, open_deltas},
     },
 };
 use std::collections::BTreeMap;
@@ -71,17 +71,19 @@ fn noted(run: RunId, fact: &Fact) -> Noted {
 
 /// Facts of offered rows.
 pub(super) fn offered(run: RunId, epoch: Epoch, rows: &[Row]) -> Vec<Noted> {
-    let facts = rows.iter().flat_map(|row| open_row(run, epoch, row.from, row.to, &row.body, row.mark).unwrap_or_default());
-    facts.map(|fact| noted(run, &fact)).collect()
+    let halves = rows.iter().filter_map(|row| Some((row, row.deltas.as_ref()?)));
+    let facts =
+        halves.flat_map(|(row, half)| open_deltas(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default());
+    facts.map(|(_, fact)| noted(run, &fact)).collect()
 }
 
 fn stored(run: RunId, recording: &Recording) -> impl Iterator<Item = (Seq, Epoch, Fact)> + '_ {
     let of_row = move |row: &StoredRow| {
-        let facts = open_row(run, row.epoch, row.from, row.to, &row.body, row.crc).unwrap_or_default();
-        let (from, epoch) = (row.from, row.epoch);
-        facts.into_iter().zip(from..).map(move |(fact, seq)| (seq, epoch, fact))
+        let facts = open_deltas(run, row.epoch, row.from, row.to, &row.sealed.body, row.sealed.crc).unwrap_or_default();
+        let epoch = row.epoch;
+        facts.into_iter().map(move |(seq, fact)| (seq, epoch, fact))
     };
-    recording.rows.iter().flat_map(of_row)
+    recording.deltas.iter().flat_map(of_row)
 }
 
 /// Results in seq order: seq, step, token, whether it is a value. A result that was asked for again counts where it was shown.

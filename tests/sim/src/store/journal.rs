@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use lobster_core::{
     RunId, Wall,
     store::contract::{
-        Answer, Attention, Batch, Cancelled, Claim, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored, Result, RunState,
-        Sealed, Submitted, Then, VerdictAnswer,
+        Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
+        Result, RunState, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
     },
 };
 
@@ -128,6 +128,24 @@ impl Journal for SimStore {
             }
         }
         Ok(answers)
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        let what = format!("{} e{} {}..={}", fold.run, fold.epoch, fold.base, fold.seq);
+        self.op(Call::Fold, what, move |world| {
+            Box::pin(async move {
+                let (run, epoch, seq) = (fold.run, fold.epoch, fold.seq);
+                let folded = world.memory.fold(fold).await?;
+                world.log(Event::Folded { run, epoch, seq, folded });
+                Ok(folded)
+            })
+        })
+        .await
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        let ids = ids.to_vec();
+        self.op(Call::Parts, run, move |world| Box::pin(async move { world.memory.parts(run, &ids).await })).await
     }
 
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {

@@ -80,6 +80,7 @@ async fn carry<T>(
         sleep(fate.before).await;
     }
     let unknown = |why: &str| Failed::Unknown(why.to_owned());
+    world.met(call, fate.fault);
     let mut answer = if node.dead() && !fate.ghost {
         // It died with its process.
         return;
