@@ -165,7 +165,9 @@ async fn move_all(
 async fn sales(ctx: Ctx) -> Result<String> {
     let (north, south) = (Region { name: "north".into() }, Region { name: "south".into() });
     let sold = tokio::join!(sell(&ctx, north.clone(), 5), sell(&ctx, south.clone(), 7), sell(&ctx, north, 10));
-    (sold.0?, sold.1?, sold.2?);
+    for sold in [sold.0, sold.1, sold.2] {
+        sold?;
+    }
     Ok(move_all(&ctx, "totals.south".into(), Region { name: "totals.north".into() }).await?)
 }
 
