@@ -323,9 +323,10 @@ impl Lobster {
                 return Ok(true);
             }
         }
-        match live.lock().interrupt {
-            Some(_) => Ok(false),
-            None => Err(Error::new(ErrorKind::Unavailable, format!("run {id} could not be folded now"))),
+        let inner = live.lock();
+        match (&inner.interrupt, inner.folding.unsure) {
+            (Some(_), _) | (_, true) => Ok(false),
+            (None, false) => Err(Error::new(ErrorKind::Unavailable, format!("run {id} could not be folded now"))),
         }
     }
 

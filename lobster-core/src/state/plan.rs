@@ -114,6 +114,11 @@ impl Folding {
         self.look_at = at + (at - self.manifest.seq).max(settings.delta_threshold);
     }
 
+    /// No fold any more, before a restore.
+    pub fn give_up(&mut self) {
+        (self.busy, self.unsure) = (false, true);
+    }
+
     /// A fold is done.
     pub fn folded(&mut self, manifest: Manifest, now: Boot) {
         while let Some((seq, unfolded)) = self.since.front()

@@ -744,7 +744,9 @@ on_both! {
         happen(&world, "go on");
         run.outcome().await.unwrap();
         assert_eq!(recorded(&lobster, run.id()).await, words(&["a", "b", "c", "d"]));
-        assert_eq!(lobster.fold(run.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
+        // Its last moment in memory may not be over.
+        let late = lobster.fold(run.id()).await.map_err(|error| error.kind());
+        assert!(matches!(late, Ok(false) | Err(ErrorKind::NotFound)), "{late:?}");
     }
 }
 
