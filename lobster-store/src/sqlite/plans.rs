@@ -3,7 +3,9 @@
 use super::{
     Sqlite, append, claim, fold, journal, reader, recording,
     sql::{self, Args, get},
-    sweep, whole, write,
+    sweep,
+    whole::{self, View},
+    write,
 };
 use crate::contract::{Boot, Claim, Clock, Incarnation, TaskVersion, Wall};
 use sqlx::sqlite::SqliteConnection;
@@ -47,16 +49,18 @@ fn statements() -> Vec<String> {
         texts.push(claim::take_text(&claim, &tasks, &[me, me]).0);
     }
     texts.extend([1, 64].into_iter().flat_map(|size| [fold::drop_text(size), fold::read_text(size)]));
-    texts.extend([whole::insert(1), whole::insert(64)]);
-    texts.extend(whole::statements().iter().map(|text| outside(text)));
+    for view in View::ALL {
+        texts.extend([whole::insert(view, 1), whole::insert(view, 64)]);
+        texts.extend(whole::statements(view).iter().map(|text| outside(view, text)));
+    }
     let split = |text: &String| text.split_terminator(';').map(str::to_owned).collect::<Vec<_>>();
     texts.iter().flat_map(split).filter(|one| !one.starts_with("PRAGMA")).collect()
 }
 
 /// A statement of the trigger, as it reads outside of it: a plan does not show what triggers do.
-fn outside(text: &str) -> String {
+fn outside(view: View, text: &str) -> String {
     let mut text = text.replace("RAISE(IGNORE)", "1");
-    let mut columns: Vec<_> = whole::COLUMNS.iter().enumerate().collect();
+    let mut columns: Vec<_> = view.columns().into_iter().enumerate().collect();
     columns.sort_by_key(|(_, column)| std::cmp::Reverse(column.len()));
     for (at, column) in columns {
         text = text.replace(&format!("new.{column}"), &format!("${}", at + 1));

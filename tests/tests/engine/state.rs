@@ -1,7 +1,7 @@
 //! State: recorded with the result of the step that changed it, or not at all.
 
 use lobster_core::{
-    Base, Ctx, ErrorKind, Field, Flow, Log, Reason, Result, RunFailed, RunId, Scratch, State, StepCtx, StepErrorExt,
+    Base, Ctx, ErrorKind, Field, FindingKind, Flow, Log, Reason, Result, RunFailed, RunId, Scratch, State, StepCtx, StepErrorExt,
     StepFailedKind, StepState, Table, step, task,
 };
 use lobster_tests::{Place, eventually, happen, happened, on_both, tiers, until};
@@ -213,6 +213,7 @@ async fn transfer(
     to: u32,
     cents: i64,
 ) -> Result<i64> {
+    assert_ne!(from, to, "a step cannot have a state twice");
     let was = *left.cents;
     tokio::task::yield_now().await;
     *left.cents = was - cents;
@@ -656,6 +657,126 @@ on_both! {
         let newer = place.open().task(new::shop).start().await.unwrap();
         assert_eq!(newer.run(new::shop, run.id()).outcome().await.unwrap(), 11);
     }
+}
+
+mod checked {
+    use super::*;
+
+    #[derive(State, Default)]
+    #[state(name = "Shop", version = 2, migrate(1 = refuses))]
+    pub struct Shop {
+        pub euros: Field<u64>,
+    }
+
+    fn refuses(members: &mut lobster_core::Members) -> Result<(), lobster_core::BoxError> {
+        let names: Vec<u64> = members.take_log("names")?;
+        members.set_value("euros", &names.len())
+    }
+
+    #[step]
+    pub async fn sell(_ctx: &StepCtx, #[state] shop: &mut Shop) -> Result<()> {
+        shop.euros += 1;
+        Ok(())
+    }
+
+    #[task(steps = [sell])]
+    pub async fn shop(ctx: Ctx, world: u64) -> Result<u64> {
+        sell(&ctx).await?;
+        Ok(world)
+    }
+}
+
+mod fitting {
+    use super::*;
+
+    #[task(steps = [super::new::sell])]
+    pub async fn shop(ctx: Ctx, world: String) -> Result<u64> {
+        super::pause(&ctx, &world, 0).await?;
+        Ok(super::new::sell(&ctx, 6).await?)
+    }
+}
+
+on_both! {
+    async fn a_dry_run_lists_what_would_fail(place) {
+        let world = place.url().to_owned();
+        let before = place.open().task(old::shop).task(transfers).start().await.unwrap();
+        let ended = before.submit(transfers, 2).key("ended").await.unwrap();
+        ended.outcome().await.unwrap();
+        let run = before.submit(old::shop, world.clone()).key("open").await.unwrap();
+        until(&world, "pause 0", 1).await;
+        before.shutdown(Duration::from_secs(5)).await;
+
+        let report = place.open().task(fitting::shop).check().await.unwrap();
+        assert_eq!((report.runs, report.findings), (1, vec![]));
+        let report = place.open().task(old::shop).check().await.unwrap();
+        assert_eq!(report.failures().count(), 0);
+        assert_eq!(report.findings[0].kind, FindingKind::Unchecked, "this one lists no steps");
+        let report = place.open().task(checked::shop).check().await.unwrap();
+        let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
+        assert_eq!(kinds, [(run.id(), FindingKind::Input), (run.id(), FindingKind::State)]);
+        let text = report.findings[1].to_string();
+        assert!(text.contains("(open)") && text.contains("the migration from version 1 failed"), "{text}");
+        let report = place.open().check().await.unwrap();
+        assert_eq!(report.findings[0].kind, FindingKind::Task);
+
+        // It went nowhere, and goes on.
+        let after = place.open().task(new::shop).start().await.unwrap();
+        assert_eq!(after.run(new::shop, run.id()).outcome().await.unwrap(), 11);
+        // What newer code has recorded, older code only lists.
+        let world = format!("{world} again");
+        let run = after.submit(new::shop, world.clone()).await.unwrap();
+        until(&world, "pause 0", 1).await;
+        after.shutdown(Duration::from_secs(5)).await;
+        let report = place.open().task(older_list::shop).check().await.unwrap();
+        let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
+        assert_eq!(kinds, [(run.id(), FindingKind::NewerState)]);
+    }
+
+    async fn a_run_is_folded_on_demand(place) {
+        let lobster = place.open().task(waiting).start().await.unwrap();
+        let world = place.url().to_owned();
+        let run = lobster.submit(waiting, world.clone()).await.unwrap();
+        until(&world, "waits", 1).await;
+        assert!(lobster.fold(run.id()).await.unwrap());
+        let view = lobster.show(run.id()).await.unwrap();
+        assert_eq!((view.snapshot, recorded(&lobster, run.id()).await), (Some(3), words(&["a", "b", "c"])));
+        assert!(!lobster.fold(run.id()).await.unwrap(), "nothing has come since");
+        happen(&world, "go on");
+        run.outcome().await.unwrap();
+        assert_eq!(recorded(&lobster, run.id()).await, words(&["a", "b", "c", "d"]));
+        assert_eq!(lobster.fold(run.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
+
+mod older_list {
+    use super::*;
+
+    #[task(steps = [super::old::sell])]
+    pub async fn shop(ctx: Ctx, _world: String) -> Result<u64> {
+        Ok(super::old::sell(&ctx, 6).await?)
+    }
+}
+
+#[step]
+async fn waits(_ctx: &StepCtx, world: &str) -> Result<()> {
+    happen(world, "waits");
+    until(world, "go on", 1).await;
+    Ok(())
+}
+
+#[step(durable)]
+async fn durable_word(_ctx: &StepCtx, #[state] import: &mut Import, word: &str) -> Result<()> {
+    add(import, word);
+    Ok(())
+}
+
+#[task]
+async fn waiting(ctx: Ctx, world: String) -> Result<()> {
+    for word in ["a", "b", "c"] {
+        durable_word(&ctx, word).await?;
+    }
+    waits(&ctx, &world).await?;
+    Ok(durable_word(&ctx, "d").await?)
 }
 
 #[tokio::test]
