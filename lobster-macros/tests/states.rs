@@ -550,7 +550,6 @@ static NOW: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
 #[step(key = (name, number))]
 async fn apart(_ctx: &StepCtx, name: &str, number: u64, #[state(name = name)] total: &mut Total) -> Result<u64> {
-    let _ = name;
     let before = *total.cents;
     let running = NOW[0].fetch_add(1, Relaxed) + 1;
     NOW[1].fetch_max(running, Relaxed);
@@ -569,7 +568,6 @@ async fn both(
     #[state(name = other)] b: &mut Total,
 ) -> Result<()> {
     std::mem::swap(a, b);
-    let _ = (one, other);
     Ok(())
 }
 

@@ -34,7 +34,7 @@ pub fn step(step: &Step) -> TokenStream {
 
     let result = frame.step_result(output);
     let returned = frame.returned(&quote_spanned!(here=> impl ::core::future::Future<Output = #result> + #captures));
-    let (body, taken, call) = (frame.body(), ours_local("call"), call(step, &frame, &ctx));
+    let (body, taken, call) = (frame.body(|name| used_at_call(step, name)), ours_local("call"), call(step, &frame, &ctx));
     let states: Vec<Leased> = step.shape.states.iter().enumerate().map(|(n, state)| Leased::new(n, state)).collect();
     let again = Again { frame: &frame, taken: &taken, args: &args, states: &states, turbofish: outer.turbofish(), output };
     let future = match &step.options.kind {
@@ -65,12 +65,17 @@ fn ours_local(name: &str) -> Ident {
 /// a key and the name of a state are his own code and need his own names for what they mention, if only in a format string.
 fn outer_name(step: &Step, arg: &Argument) -> Ident {
     let mut name = arg.ident.clone();
-    let mentions = |expr: &Expr| expr.to_token_stream().to_string().contains(&name.unraw().to_string());
-    let names = step.shape.states.iter().filter_map(|state| state.name.as_ref());
-    if !step.options.key.iter().chain(names).any(mentions) {
+    if !used_at_call(step, &name) {
         name.set_span(ours().located_at(name.span()));
     }
     name
+}
+
+/// Whether the key or the name of a state mentions this.
+fn used_at_call(step: &Step, name: &Ident) -> bool {
+    let mentions = |expr: &Expr| expr.to_token_stream().to_string().contains(&name.unraw().to_string());
+    let names = step.shape.states.iter().filter_map(|state| state.name.as_ref());
+    step.options.key.iter().chain(names).any(mentions)
 }
 
 /// Takes the identity of this call.
