@@ -115,8 +115,7 @@ impl Builder {
     /// newer version, damaged records, an input or a state that does not decode or migrate, a state of a newer version. Executes nothing,
     /// joins nothing, writes nothing to any run: run it before a deploy, against the database of the old code.
     ///
-    /// States are checked if their types are known from the steps that a task lists (`#[task(steps = [..])]`) and have the name of their
-    /// type; others are listed as [`Unchecked`](crate::FindingKind::Unchecked). Recorded results are decoded only when a body asks for
+    /// States are checked if their types are known from the steps that a task lists (`#[task(steps = [..])]`); others are listed as [`Unchecked`](crate::FindingKind::Unchecked). Recorded results are decoded only when a body asks for
     /// them: they are not checked.
     ///
     /// # Errors

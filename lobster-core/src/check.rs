@@ -115,7 +115,15 @@ fn check_run(task: &Registered, image: Image, found: &mut impl FnMut(FindingKind
     }
     let known: Vec<&StateType> = task.options.steps.unwrap_or_default().iter().flat_map(|spec| spec.states).collect();
     for (name, content) in image.states {
-        match known.iter().find(|known| known.name == name).map(|known| (known.fits)(content)) {
+        let of_name = known.iter().find(|known| known.name == Some(name.as_str()));
+        // One that is named at its call may be of any type that is.
+        let at_the_call: Vec<_> = known.iter().filter(|known| known.name.is_none()).collect();
+        let fits = match (of_name, &at_the_call[..]) {
+            (Some(known), _) => Some((known.fits)(content)),
+            (None, [only]) => Some((only.fits)(content)),
+            (None, several) => several.iter().any(|known| (known.fits)(content.clone()).is_ok()).then_some(Ok(())),
+        };
+        match fits {
             None => found(FindingKind::Unchecked, format!("state `{name}` is of no type that the task's list of steps tells of")),
             Some(Ok(())) => {}
             Some(Err(Unfit::Newer(version))) => {

@@ -410,20 +410,30 @@ wanted!(A a, B b);
 wanted!(A a, B b, C c);
 wanted!(A a, B b, C c, D d);
 
-/// A type of state, as a task's list of steps knows it.
+/// A type of state that a step asks for, as a task's list of steps knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct StateType {
-    /// Its name, if a step does not say another.
-    pub name: &'static str,
+    /// Under which name; `None`: that is known at the call.
+    pub name: Option<&'static str>,
     /// Version of its schema.
     pub version: u32,
     pub(crate) fits: fn(StateContent) -> Result<(), Unfit>,
 }
 
 impl StateType {
-    /// Of this type.
+    /// Of this type, under its own name.
     pub const fn of<S: State>() -> Self {
-        Self { name: S::NAME, version: S::VERSION, fits: |content| Kept::<S>::restore(content).map(|_| ()) }
+        Self { name: Some(S::NAME), version: S::VERSION, fits: |content| Kept::<S>::restore(content).map(|_| ()) }
+    }
+    /// Under this name.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+    /// Under a name that is known when the step is called.
+    #[must_use]
+    pub const fn named_at_the_call(self) -> Self {
+        Self { name: None, ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::visit::Visit;
-use syn::{Expr, ExprReference, GenericParam, Lifetime, Path, Type};
+use syn::{Expr, ExprLit, ExprReference, GenericParam, Lifetime, Lit, Path, Type};
 
 use super::outer::Outer;
 use super::{Frame, at, body_name, option, ours, ours_at};
@@ -373,7 +373,7 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
 }
 
 /// The type of a state as the spec lists it; one that depends on what the step is generic over is known to no list.
-fn state_type(step: &Step, StateArgument { ty, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
+fn state_type(step: &Step, StateArgument { ty, name, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
     let params = step.function.sig.generics.params.iter().filter_map(|param| match param {
         GenericParam::Type(param) => Some(&param.ident),
         GenericParam::Const(param) => Some(&param.ident),
@@ -382,7 +382,12 @@ fn state_type(step: &Step, StateArgument { ty, .. }: &StateArgument, root: &Toke
     let mut generic = Mentions { params: params.collect(), found: false };
     generic.visit_type(ty);
     let (here, root) = (ours_at(ty), at(root, ours_at(ty)));
-    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()))
+    let named = match name {
+        None => TokenStream::new(),
+        Some(Expr::Lit(ExprLit { lit: lit @ Lit::Str(_), .. })) => quote_spanned!(here=> .named(#lit)),
+        Some(_) => quote_spanned!(here=> .named_at_the_call()),
+    };
+    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()#named))
 }
 
 /// Whether one of these parameters occurs.

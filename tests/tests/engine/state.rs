@@ -686,6 +686,42 @@ mod checked {
     }
 }
 
+/// A run with states under names that are known at the call, and left open.
+#[task(steps = [transfer, as_account])]
+async fn left_open(ctx: Ctx, world: String) -> Result<()> {
+    transfer(&ctx, 1, 2, 5).await?;
+    as_account(&ctx).await?;
+    Ok(pause(&ctx, &world, 1).await?)
+}
+
+/// The same steps, whose states are not what they were.
+mod of_another_type {
+    use super::*;
+
+    #[step]
+    pub async fn transfer(_ctx: &StepCtx, #[state(name = format!("account-{of}"))] pair: &mut Pair, of: u32) -> Result<u32> {
+        *pair.one = of;
+        Ok(of)
+    }
+
+    #[derive(State, Default)]
+    pub struct Cents {
+        pub cents: Field<String>,
+    }
+
+    #[step]
+    pub async fn as_account(_ctx: &StepCtx, #[state(name = "shared")] cents: &mut Cents) -> Result<()> {
+        cents.cents.set("many".into());
+        Ok(())
+    }
+
+    #[task(steps = [transfer, as_account])]
+    pub async fn left_open(ctx: Ctx, _world: String) -> Result<()> {
+        transfer(&ctx, 1).await?;
+        Ok(as_account(&ctx).await?)
+    }
+}
+
 mod fitting {
     use super::*;
 
@@ -730,6 +766,20 @@ on_both! {
         let report = place.open().task(older_list::shop).check().await.unwrap();
         let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
         assert_eq!(kinds, [(run.id(), FindingKind::NewerState)]);
+    }
+
+    async fn a_dry_run_knows_states_by_the_names_that_steps_give_them(place) {
+        let world = place.url().to_owned();
+        let lobster = place.open().task(left_open).start().await.unwrap();
+        lobster.submit(left_open, world.clone()).await.unwrap();
+        until(&world, "pause 1", 1).await;
+        lobster.shutdown(Duration::from_secs(5)).await;
+        let report = place.open().task(left_open).check().await.unwrap();
+        assert_eq!((report.runs, report.findings), (1, vec![]));
+        let report = place.open().task(of_another_type::left_open).check().await.unwrap();
+        let found: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.message.contains("`shared`"))).collect();
+        // A pair has neither of an account's members: as far as it is concerned they are a newer node's.
+        assert_eq!(found, [(FindingKind::State, true)], "{:?}", report.findings);
     }
 
     async fn a_run_is_folded_on_demand(place) {
@@ -790,6 +840,20 @@ async fn steps_of_a_unit_test_share_their_states() {
     assert_eq!(Some(before), words(&["a"]));
     assert_eq!(ctx.repeat(|ctx| count(ctx, world, 20)).await.unwrap(), 20);
     let RunFailed::Failed(_) = RunFailed::Failed(fails(&ctx).await) else { unreachable!() };
+}
+
+#[step]
+async fn in_turn(_ctx: &StepCtx, #[state] import: &mut Import, word: &str) -> Result<usize> {
+    import.accepted.push(word.to_owned());
+    tokio::task::yield_now().await;
+    Ok(import.accepted.len())
+}
+
+#[tokio::test]
+async fn steps_of_a_unit_test_take_their_states_in_the_order_of_their_calls() {
+    let ctx = Ctx::detached();
+    let places = tokio::join!(in_turn(&ctx, "a"), in_turn(&ctx, "b"), in_turn(&ctx, "c"), in_turn(&ctx, "d"));
+    assert_eq!((places.0.unwrap(), places.1.unwrap(), places.2.unwrap(), places.3.unwrap()), (1, 2, 3, 4));
 }
 
 async fn fails(ctx: &Ctx) -> lobster_core::StepFailed {
