@@ -1,4 +1,4 @@
-//! A dry run of the code over what is stored: which runs would it not go on with?
+//! A dry run of the code over what is stored: it lists the runs that the code would not go on with.
 //!
 //! Invariant: nothing is executed, claimed or written.
 

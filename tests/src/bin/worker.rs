@@ -1,6 +1,6 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
-//! `worker <database> <world> <first> <runs>`; `.. books <runs>`: runs with state; or `.. cancel <key>` and `.. resolve <key>`, which only
+//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; or `.. cancel <key>` and `.. resolve <key>`, which only
 //! ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
@@ -119,22 +119,23 @@ async fn leaf(_ctx: &StepCtx, #[state] pages: &mut Pages, run: &str, to: u32) ->
 }
 
 #[task]
-async fn book(ctx: Ctx, run: String) -> Result<(u32, u32)> {
+async fn book(ctx: Ctx, plan: (String, u32)) -> Result<(u32, u32)> {
+    let (run, rounds) = plan;
     let pages = ctx.repeat(|ctx| page(ctx, &run, 30)).await?;
-    let leaves = ctx.repeat(|ctx| leaf(ctx, &run, 200)).await?;
+    let leaves = ctx.repeat(|ctx| leaf(ctx, &run, rounds)).await?;
     Ok((pages, leaves))
 }
 
 /// Reads some books.
-async fn books(builder: lobster_core::Builder, runs: u32) {
+async fn books(builder: lobster_core::Builder, runs: u32, rounds: u32) {
     let lobster = builder.task(book).start().await.expect("the store opens");
     let mut handles = Vec::new();
     for n in 0..runs {
         let key = format!("book-{n}");
-        handles.push(lobster.submit(book, key.clone()).key(key).await.expect("the store answers"));
+        handles.push(lobster.submit(book, (key.clone(), rounds)).key(key).await.expect("the store answers"));
     }
     for run in handles {
-        assert_eq!(run.outcome().await.expect("books end"), (30, 200));
+        assert_eq!(run.outcome().await.expect("books end"), (30, rounds));
     }
     lobster.shutdown(Duration::from_secs(5)).await;
 }
@@ -217,9 +218,10 @@ async fn main() -> ExitCode {
             }
         }
         [verb] if verb == "poison" => poison(open()).await,
-        [verb, runs] if verb == "books" => {
+        [verb, runs, rounds] if verb == "books" => {
             settings.state.snapshot.delta_threshold = 5;
-            books(Lobster::open(database).settings(settings), runs.parse().expect("a number")).await;
+            let builder = Lobster::open(database).settings(settings);
+            books(builder, runs.parse().expect("a number"), rounds.parse().expect("a number")).await;
         }
         [first, runs] => {
             let first: u32 = first.parse().expect("a number");
