@@ -447,7 +447,8 @@ impl Call {
             {
                 let mut inner = live.lock();
                 if self.round {
-                    let done = inner.rounds.get(&self.cx.step).copied().unwrap_or_default();
+                    // Under way from its first attempt on, so that its result takes the record of it away.
+                    let done = *inner.rounds.entry(self.cx.step.clone()).or_default();
                     let round = Round { step: attempt.step.clone(), done, attempt: Some(attempt) };
                     commit::commit_with(live, &mut inner, None, vec![Changed::Round(round)], false);
                 } else {

@@ -244,7 +244,8 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
     if passing {
         let done = inner.rounds.entry(step.clone()).or_default();
         *done += 1;
-        changes.push(Changed::Round(Round { step: Some((*step).clone()), done: *done, attempt: None }));
+        let round = Changed::Round(Round { step: Some((*step).clone()), done: *done, attempt: None });
+        changes.extend(Some(round).filter(|_| changes.is_empty() || !planted!("round_not_recorded")));
         // What is known of it was about this round.
         inner.known.remove(&step);
     } else if inner.rounds.remove(&step).is_some() {

@@ -202,6 +202,8 @@ pub(crate) struct Inner {
     pub queued: bool,
     /// Row ends that this holder was given or has sent, from `synced` on.
     pub marks: VecDeque<RowEnd>,
+    /// Row ends that the store has acknowledged, beyond `synced`: should it lose them, they are offered as the same rows again.
+    pub ends: VecDeque<Seq>,
     /// The snapshot, and what is to go into the next one.
     pub folding: Folding,
     pub then: Option<Then>,
@@ -259,6 +261,7 @@ impl Live {
             in_flight: false,
             queued: false,
             marks: VecDeque::from([stored]),
+            ends: VecDeque::new(),
             folding: image.folding,
             states: States::of(image.states),
             rounds: image.rounds,

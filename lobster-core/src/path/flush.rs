@@ -40,7 +40,8 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
     Some((Offer { run: live.run, epoch: live.epoch, head, rows, progress, then }, synced))
 }
 
-/// At most two rows: what precedes an intent, and the intent. Cut at the limit for rows.
+/// At most two rows: what precedes an intent, and the intent. Cut at the limit for rows, and where an acknowledged row ended that the
+/// store has lost since: a fold that builds on it may be on its way.
 fn rows(live: &Live, inner: &Inner, head: u64) -> (Vec<Row>, bool) {
     let skip = usize::try_from(head - 1 - inner.synced).expect("pending deltas fit into memory");
     let (mut rows, mut progress) = (Vec::new(), false);
@@ -63,6 +64,9 @@ fn rows(live: &Live, inner: &Inner, head: u64) -> (Vec<Row>, bool) {
         changes.extend_from_slice(&pending.changes);
         to += 1;
         progress |= pending.progress;
+        if inner.ends.back().is_some_and(|last| to <= *last) && inner.ends.contains(&to) && !planted!("rows_cut_anew") {
+            break;
+        }
     }
     if to >= from {
         rows.push(row(from, to, some(deltas), some(changes)));
@@ -115,6 +119,9 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
         if synced {
             inner.synced = seen.tail;
         }
+        if inner.ends.back().is_none_or(|last| *last < end.seq) {
+            inner.ends.push_back(end.seq);
+        }
         inner.forget();
     }
     if seen.cancel {
@@ -148,6 +155,9 @@ impl Inner {
         }
         while self.marks.front().is_some_and(|end| end.seq < self.synced) {
             self.marks.pop_front();
+        }
+        while self.ends.front().is_some_and(|end| *end <= self.synced) {
+            self.ends.pop_front();
         }
         let applied = usize::try_from(self.stored.seq - self.synced).expect("pending deltas fit into memory");
         self.lag_bytes = self.pending.range(applied..).map(Pending::bytes).sum();

@@ -1,6 +1,7 @@
 //! Fold: the changes of a run become a snapshot, beside its steps.
 //!
-//! Invariant: a fold is fenced like an append and builds on rows that the store has acknowledged; losing one costs nothing but time.
+//! Invariant: a fold is fenced like an append and builds on rows that the store has acknowledged (should it lose them, they come
+//! back as the same rows); losing one costs nothing but time.
 
 use crate::{
     live::{Interrupt, Live},

@@ -9,9 +9,12 @@ use super::{
     migrate::{Unfit, migrate},
 };
 use crate::{codec, ctx::Home, live::Interrupt};
-use lobster_store::contract::{
-    limits,
-    record::{MemberChange, StateChange},
+use lobster_store::{
+    contract::{
+        limits,
+        record::{MemberChange, StateChange},
+    },
+    planted,
 };
 use std::{
     any::Any,
@@ -209,6 +212,7 @@ impl<S: State> Held for Kept<S> {
                 *self = Self::new();
                 Ok(())
             }
+            Fate::Undone if planted!("attempt_not_undone") => Ok(()),
             Fate::Undone => {
                 let mut lost = false;
                 self.each(|_, member, origin| lost |= member.roll_back(origin).is_err());
@@ -263,7 +267,8 @@ impl<S: State> DerefMut for Lease<S> {
 impl<S: State> Drop for Lease<S> {
     fn drop(&mut self) {
         if let Some(kept) = self.kept.take() {
-            self.home.give(&self.name, Some(kept), Fate::Undone);
+            let fate = if planted!("dropped_is_settled") { Fate::Recorded } else { Fate::Undone };
+            self.home.give(&self.name, Some(kept), fate);
         }
     }
 }

@@ -8,12 +8,15 @@
 
 use crate::settings::SnapshotSettings;
 use bytes::Bytes;
-use lobster_store::contract::{
-    Boot, Mark, RunId, Sealed, Seq, StoredPart,
-    record::{
-        Changed, Entries, Entry, Items, Kind, Manifest, MemberParts, Part, PartRef, Round, StateChange, StateParts, StepName,
-        What, Whole,
+use lobster_store::{
+    contract::{
+        Boot, Mark, RunId, Sealed, Seq, StoredPart,
+        record::{
+            Changed, Entries, Entry, Items, Kind, Manifest, MemberParts, Part, PartRef, Round, StateChange, StateParts, StepName,
+            What, Whole,
+        },
     },
+    planted,
 };
 use prost::Message;
 use std::{
@@ -104,7 +107,11 @@ impl Folding {
             return None;
         }
         self.busy = true;
-        let since = self.since.iter().take_while(|(seq, _)| *seq <= at).map(|(_, unfolded)| unfolded.clone()).collect();
+        let mut since: Vec<_> =
+            self.since.iter().take_while(|(seq, _)| *seq <= at).map(|(_, unfolded)| unfolded.clone()).collect();
+        if planted!("plan_drops_last") {
+            since.pop();
+        }
         Some(Draft { base: self.manifest.clone(), since, bytes: self.bytes, at, mark, tally, forced })
     }
 
@@ -392,7 +399,10 @@ fn level(bytes: u64) -> u32 {
 }
 
 /// Earlier parts and what is new, as one.
-fn join(taken: Vec<Whole>, delta: Delta) -> Option<Delta> {
+fn join(mut taken: Vec<Whole>, delta: Delta) -> Option<Delta> {
+    if planted!("parts_out_of_order") {
+        taken.reverse();
+    }
     let mut all = None;
     for whole in taken {
         let what = match whole {

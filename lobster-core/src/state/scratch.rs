@@ -6,7 +6,7 @@ use super::{
     content::Content,
     member::{Change, Lost, Member, Origin, Tracked, Trouble},
 };
-use lobster_store::contract::record::What;
+use lobster_store::{contract::record::What, planted};
 use std::{
     fmt,
     ops::{Deref, DerefMut},
@@ -81,7 +81,9 @@ impl<T> Tracked for Scratch<T> {
     }
     fn settle(&mut self, _: Origin) {}
     fn roll_back(&mut self, _: Origin) -> Result<(), Lost> {
-        self.0 = None;
+        if !planted!("scratch_survives") {
+            self.0 = None;
+        }
         Ok(())
     }
     fn whole(&self) -> Result<Option<What>, Trouble> {

@@ -235,6 +235,7 @@ impl State {
                 state: RunState::Running,
                 ..fence.clone()
             })),
+            Some(fence) if planted!("fold_of_what_is_not_there") => Some(Cow::Owned(RunRow { tail: Seq::MAX, ..fence.clone() })),
             fence => fence.map(Cow::Borrowed),
         };
         let answer = decide_fold(fence.as_deref(), snapshot, &fold);
@@ -246,7 +247,9 @@ impl State {
             let folding = &mut run.folding;
             let covered = if planted!("fold_drops_what_follows") { Seq::MAX } else { fold.seq };
             folding.changes.retain(|row| row.to > covered);
-            fold.dropped.iter().for_each(|id| _ = folding.parts.remove(id));
+            if !planted!("parts_not_dropped") {
+                fold.dropped.iter().for_each(|id| _ = folding.parts.remove(id));
+            }
             folding.parts.extend(fold.parts.into_iter().map(|part| (part.id, part.sealed)));
             folding.snapshot = Some((fold.seq, fold.manifest));
         });

@@ -2,6 +2,7 @@
 //!
 //! Invariant: two runs of a seed have the same hash, or the simulation is not deterministic.
 
+use crate::book::{Books, Page};
 use crate::plan::{Kind, Sight};
 use crate::swarm::{Blow, Call, Moment};
 use crate::world::Fault;
@@ -20,9 +21,24 @@ pub(crate) type Step = Uuid;
 /// A recorded fact, as far as checkers look at it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Noted {
-    Result { step: Step, token: u64, ok: bool },
-    Intent { step: Step, key: String },
-    Attempt { step: Step, in_doubt: bool },
+    Result {
+        step: Step,
+        token: u64,
+        ok: bool,
+    },
+    Intent {
+        step: Step,
+        key: String,
+    },
+    Attempt {
+        step: Step,
+        in_doubt: bool,
+    },
+    /// A round of a repeated step, or an attempt of one that failed.
+    Round {
+        step: Step,
+        failed: bool,
+    },
     Other,
 }
 
@@ -34,6 +50,19 @@ pub(crate) struct Arm {
     pub key: String,
     /// It was sent longer than W ago.
     pub stale: bool,
+}
+
+/// One thing of a row that has to do with states.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Entry {
+    /// A result: of which execution, and whether it is a value.
+    Result { step: Step, token: u64, ok: bool },
+    /// A failed attempt of a step that is not repeated.
+    Attempt { step: Step },
+    /// What an execution changed of a state.
+    Change { book: String, token: u64 },
+    /// Rounds done, and failed attempts of the next one.
+    Round { step: Step, done: u64, failed: u32 },
 }
 
 /// A run's end.
@@ -56,6 +85,16 @@ pub(crate) enum Event {
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
     /// The store was offered a snapshot.
     Folded { run: RunId, epoch: u64, seq: u64, folded: Folded },
+    /// What the rows that the store took have to do with states, by seq.
+    Recorded { run: RunId, to: u64, entries: Vec<(u64, Entry)> },
+    /// What the store has of a run's states, or what is wrong with its recording.
+    Read { run: RunId, tail: u64, read: Result<Books, String> },
+    /// A step's execution found states as they were before, and changed them.
+    Took { run: RunId, epoch: u64, step: Step, token: u64, round: Option<u32>, durable: bool, pages: Vec<(String, Page, Page)> },
+    /// It ended well.
+    Gave { run: RunId, token: u64 },
+    /// A state did not do what it was told.
+    Misread { run: RunId, message: String },
     /// The store ended a run.
     Ended { run: RunId, state: RunState },
     /// The store set a run aside for a person.

@@ -7,6 +7,7 @@
 //! comes first, then everything is healed; then checkers read the history. `LOBSTER_SEED=s` prints one seed in full,
 //! `LOBSTER_SEEDS=n` says how many are run.
 
+mod book;
 mod check;
 mod clients;
 mod history;

@@ -33,6 +33,21 @@ pub(crate) struct Act {
     pub ms: u64,
     /// So many first executions take their process with them.
     pub poison: u32,
+    /// Names of the states that the step changes, a letter each; none: it has no state.
+    pub books: String,
+    /// So many rounds of a repeated step; 0: it is called once.
+    pub rounds: u32,
+    /// Failed attempts take longer than they may (steps with states).
+    pub stalls: bool,
+    /// It never ends.
+    pub hangs: bool,
+}
+
+impl Act {
+    /// Name of a state that it changes.
+    pub fn book(&self, index: usize) -> String {
+        self.books.chars().nth(index).map(String::from).unwrap_or_default()
+    }
 }
 
 /// One move of a body.
@@ -46,6 +61,8 @@ pub(crate) enum Op {
     Blocks(Vec<Vec<Op>>),
     /// Drops a call if it takes longer than so many milliseconds; may ask for it again afterwards, by its key.
     Race { act: Act, ms: u64, again: bool },
+    /// Calls a step that never ends beside another, and drops it when that one has ended.
+    Leave { act: Act, other: Act },
 }
 
 /// A run's program.
@@ -75,17 +92,23 @@ pub(crate) struct Sight {
 pub(crate) fn draw(rng: &mut Rng, number: u32) -> Plan {
     let mut label = 0;
     let length = rng.within(1, 7);
-    let ops = (0..length).map(|_| op(rng, &mut label, 0, false)).collect();
+    // Half of the plans know states; most steps of those change some.
+    let books = if rng.chance(500) { rng.pick(&[300, 700, 900]) } else { 0 };
+    let ops = (0..length).map(|_| op(rng, &mut label, 0, false, books)).collect();
     Plan { number, ops }
 }
 
-fn op(rng: &mut Rng, label: &mut u32, depth: u32, keyed: bool) -> Op {
+fn op(rng: &mut Rng, label: &mut u32, depth: u32, keyed: bool, books: u32) -> Op {
     let short = rng.chance(400);
+    let mostly_beside = depth == 0 && rng.chance(250);
+    if !mostly_beside && rng.chance(books) {
+        return book(rng, label, keyed);
+    }
     match rng.below(if depth == 0 { 13 } else { 8 }) {
         8 | 9 => {
             // Foreign timers beside other calls: only keyed calls tell them apart on resume.
             let keyed = rng.chance(500);
-            let blocks = (0..rng.within(2, 4)).map(|_| (0..rng.within(1, 3)).map(|_| op(rng, label, 1, keyed)).collect());
+            let blocks = (0..rng.within(2, 4)).map(|_| (0..rng.within(1, 3)).map(|_| op(rng, label, 1, keyed, books)).collect());
             Op::Blocks(blocks.collect())
         }
         10 | 12 => {
@@ -99,6 +122,39 @@ fn op(rng: &mut Rng, label: &mut u32, depth: u32, keyed: bool) -> Op {
     }
 }
 
+/// A move that changes states.
+fn book(rng: &mut Rng, label: &mut u32, keyed: bool) -> Op {
+    let stateful = |rng: &mut Rng, label: &mut u32, keyed| {
+        let mut act = act(rng, label, keyed, false);
+        act.kind = rng.pick(&[Kind::Ordinary, Kind::Ordinary, Kind::Durable]);
+        act.books = rng.pick(&["a", "a", "b", "ab", "ba"]).to_owned();
+        act.stalls = rng.chance(200);
+        act
+    };
+    match rng.below(10) {
+        0..=2 => {
+            let keyed = keyed || rng.chance(200);
+            let mut act = stateful(rng, label, keyed);
+            act.books.truncate(1);
+            let (low, high) = rng.pick(&[(1, 4), (5, 15), (10, 40)]);
+            act.rounds = u32::try_from(rng.within(low, high)).unwrap_or(1);
+            act.ms = act.ms.min(10);
+            Op::Step { act, strict: rng.chance(300) }
+        }
+        3 => {
+            let mut left = stateful(rng, label, true);
+            (left.hangs, left.poison) = (true, 0);
+            let mut other = act(rng, label, true, false);
+            other.kind = Kind::Ordinary;
+            Op::Leave { act: left, other }
+        }
+        _ => {
+            let keyed = keyed || rng.chance(200);
+            Op::Step { act: stateful(rng, label, keyed), strict: rng.chance(300) }
+        }
+    }
+}
+
 fn act(rng: &mut Rng, label: &mut u32, keyed: bool, race: bool) -> Act {
     *label += 1;
     let kinds = [Kind::Ordinary, Kind::Ordinary, Kind::Durable, Kind::Retry, Kind::Probe, Kind::Hold];
@@ -107,16 +163,19 @@ fn act(rng: &mut Rng, label: &mut u32, keyed: bool, race: bool) -> Act {
     let ms = if rng.chance(400) { rng.within(1, 120) } else { 0 };
     let poisonous = matches!(kind, Kind::Ordinary | Kind::Durable) && rng.chance(15);
     let poison = if poisonous { u32::try_from(rng.within(1, 7)).unwrap_or(1) } else { 0 };
-    Act { label: *label, kind, keyed, fails, fatal: rng.chance(60), panics: rng.chance(200), ms, poison }
+    let (fatal, panics) = (rng.chance(60), rng.chance(200));
+    let (books, rounds, stalls, hangs) = (String::new(), 0, false, false);
+    Act { label: *label, kind, keyed, fails, fatal, panics, ms, poison, books, rounds, stalls, hangs }
 }
 
 impl Plan {
-    /// Every label, in the order of the plan: what an outcome speaks of. Dropped calls are asked for twice in it.
+    /// Every label, in the order of the plan: what an outcome speaks of. Dropped calls are asked for twice in it; those that never end are not spoken of.
     pub fn labels(&self) -> Vec<u32> {
         fn of(ops: &[Op], labels: &mut Vec<u32>) {
             for op in ops {
                 match op {
                     Op::Step { act, .. } | Op::Race { act, .. } => labels.push(act.label),
+                    Op::Leave { other, .. } => labels.push(other.label),
                     Op::Pause(_) => {}
                     Op::Blocks(blocks) => blocks.iter().for_each(|block| of(block, labels)),
                 }

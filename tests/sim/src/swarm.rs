@@ -172,6 +172,10 @@ impl Swarm {
             Call::Cancel => self.cancels_ms = 200,
             Call::Leave => self.drains_ms = 400,
             Call::Revoke => self.kills_ms = 400,
+            Call::Fold | Call::Parts => {
+                let snapshot = &mut self.settings.state.snapshot;
+                (snapshot.delta_threshold, snapshot.interval) = (1, Duration::from_millis(1));
+            }
             Call::Verdict => (self.person_in_chaos, self.outside_errors) = (true, 400),
             _ => {}
         }
@@ -190,11 +194,13 @@ fn settings(rng: &mut Rng) -> Settings {
     settings.run.executing = rng.pick(&[2, 4, 100]);
     settings.commit.lag_deltas = rng.pick(&[1, 3, 20_000]);
     settings.commit.unsynced_bytes = rng.pick(&[200, 16 << 20]);
+    settings.state.snapshot.delta_threshold = rng.within(1, 10);
+    settings.state.snapshot.interval = ms(rng.pick(&[1, 20, 200, 300_000]));
     settings
 }
 
 /// Calls at which blows fall; the more interesting ones more often.
-const CALLS: [Call; 20] = [
+const CALLS: [Call; 23] = [
     Call::Submit,
     Call::Claim,
     Call::Restore,
@@ -206,6 +212,9 @@ const CALLS: [Call; 20] = [
     Call::Intent,
     Call::Finish,
     Call::Away,
+    Call::Fold,
+    Call::Fold,
+    Call::Parts,
     Call::Cancel,
     Call::Verdict,
     Call::Join,

@@ -3,15 +3,17 @@
 //! Invariant: a step's body says who runs it before it does anything, and returns what no other execution returns.
 
 use crate::{
+    book::Book,
     history::Event,
     node::{Node, current},
     outside::{Reply, Request},
     plan::{Act, Kind, Op, Plan, Receipt, Sight},
+    rng::Rng,
     store::{arm, token_of},
     world::sleep,
 };
 use lobster_core::{
-    BoxError, BoxFuture, Ctx, Fate, Result, RunId, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
+    BoxError, BoxFuture, Ctx, Fate, Flow, Result, RunId, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
     store::contract::record::Intent, task,
 };
 use std::{
@@ -67,6 +69,150 @@ async fn execute(ctx: &StepCtx, act: &Act) -> Result<Receipt> {
     }
     if act.panics {
         // Unlike `panic!` it says nothing on standard error.
+        std::panic::resume_unwind(Box::new(format!("again/{token}")));
+    }
+    Err(format!("again/{token}").into())
+}
+
+// ---- steps with states ----------------------------------------------------------------------------------------------
+
+#[step(retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn note(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Receipt> {
+    enter(ctx, act, &mut [book]).await
+}
+
+#[step(key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn note_keyed(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Receipt> {
+    enter(ctx, act, &mut [book]).await
+}
+
+#[step(durable, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn file(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Receipt> {
+    enter(ctx, act, &mut [book]).await
+}
+
+#[step(durable, key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn file_keyed(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Receipt> {
+    enter(ctx, act, &mut [book]).await
+}
+
+#[step(retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn note_both(
+    ctx: &StepCtx,
+    #[state(name = act.book(0))] left: &mut Book,
+    #[state(name = act.book(1))] right: &mut Book,
+    act: &Act,
+) -> Result<Receipt> {
+    enter(ctx, act, &mut [left, right]).await
+}
+
+#[step(key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn note_both_keyed(
+    ctx: &StepCtx,
+    #[state(name = act.book(0))] left: &mut Book,
+    #[state(name = act.book(1))] right: &mut Book,
+    act: &Act,
+) -> Result<Receipt> {
+    enter(ctx, act, &mut [left, right]).await
+}
+
+#[step(durable, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn file_both(
+    ctx: &StepCtx,
+    #[state(name = act.book(0))] left: &mut Book,
+    #[state(name = act.book(1))] right: &mut Book,
+    act: &Act,
+) -> Result<Receipt> {
+    enter(ctx, act, &mut [left, right]).await
+}
+
+#[step(durable, key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn file_both_keyed(
+    ctx: &StepCtx,
+    #[state(name = act.book(0))] left: &mut Book,
+    #[state(name = act.book(1))] right: &mut Book,
+    act: &Act,
+) -> Result<Receipt> {
+    enter(ctx, act, &mut [left, right]).await
+}
+
+#[step(retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn turn(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Flow<Receipt>> {
+    round(ctx, act, book).await
+}
+
+#[step(key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn turn_keyed(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Flow<Receipt>> {
+    round(ctx, act, book).await
+}
+
+#[step(durable, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn turn_durable(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Flow<Receipt>> {
+    round(ctx, act, book).await
+}
+
+#[step(durable, key = act.label, retry(attempts = 4, first = 20ms, cap = 400ms), timeout = 300ms)]
+async fn turn_durable_keyed(ctx: &StepCtx, #[state(name = act.book(0))] book: &mut Book, act: &Act) -> Result<Flow<Receipt>> {
+    round(ctx, act, book).await
+}
+
+/// One round of a repeated step: the book says which.
+async fn round(ctx: &StepCtx, act: &Act, book: &mut Book) -> Result<Flow<Receipt>> {
+    let receipt = enter(ctx, act, &mut [book]).await?;
+    Ok(if book.round(act.label) < act.rounds { Flow::Again } else { Flow::Done(receipt) })
+}
+
+/// Enters an execution into each of its books.
+async fn enter(ctx: &StepCtx, act: &Act, books: &mut [&mut Book]) -> Result<Receipt> {
+    let node = current();
+    let world = &node.world;
+    let (run, epoch, step, attempt) = (ctx.run_id(), ctx.fencing_token(), ctx.step_id(), ctx.attempt());
+    world.log(Event::Began { node: node.serial, run, epoch, step, kind: act.kind, attempt });
+    let token = world.token();
+    let mut rng = Rng::new(world.seed, "book", token);
+    let early = rng.chance(500);
+    if act.ms > 0 && early {
+        sleep(Duration::from_millis(act.ms)).await;
+    }
+    if node.dying() {
+        return std::future::pending().await;
+    }
+    let round = (act.rounds > 0).then(|| books[0].round(act.label) + 1);
+    let mut pages = Vec::new();
+    for (index, book) in books.iter_mut().enumerate() {
+        let (before, stale) = (book.page(), *book.mark != *book.count);
+        let after = book.enter(&mut rng, token, round.map(|_| act.label));
+        if stale || book.page() != after {
+            let message = format!("step {step} found {before:?} (stale: {stale}) and left {:?}, not {after:?}", book.page());
+            world.log(Event::Misread { run, message });
+        }
+        pages.push((act.book(index), before, after));
+    }
+    let durable = act.kind == Kind::Durable;
+    world.log(Event::Took { run, epoch, step, token, round, durable, pages });
+    if act.ms > 0 && !early {
+        sleep(Duration::from_millis(act.ms)).await;
+    }
+    if node.dying() || world.poisons(run, epoch, act) {
+        node.die();
+        return std::future::pending().await;
+    }
+    if act.hangs {
+        return std::future::pending().await;
+    }
+    // Some rounds fail; the last one may fail for good.
+    let (unlucky, last) = (round.is_none_or(|round| round % 3 == 1), round.is_none_or(|round| round == act.rounds));
+    if attempt > act.fails || !unlucky {
+        if act.fatal && last {
+            return Err(format!("for good/{token}")).fatal()?;
+        }
+        world.log(Event::Gave { run, token });
+        return Ok(Receipt { label: act.label, token });
+    }
+    if act.stalls {
+        return std::future::pending().await;
+    }
+    if act.panics {
         std::panic::resume_unwind(Box::new(format!("again/{token}")));
     }
     Err(format!("again/{token}").into())
@@ -223,6 +369,7 @@ fn block<'a>(ctx: &'a Ctx, body: &'a Body, ops: &'a [Op]) -> BoxFuture<'a, Resul
                 }
                 Op::Pause(ms) => sleep(Duration::from_millis(*ms)).await,
                 Op::Blocks(blocks) => sights.extend(beside(ctx, body, blocks).await?),
+                Op::Leave { act, other } => sights.push(leave(ctx, body, act, other).await?),
                 Op::Race { act, ms, again } => sights.extend(race(ctx, body, act, *ms, *again).await?),
             }
         }
@@ -256,7 +403,37 @@ async fn race(ctx: &Ctx, body: &Body, act: &Act, ms: u64, again: bool) -> Result
     }
 }
 
+/// Drops a call that never ends once another has ended.
+async fn leave(ctx: &Ctx, body: &Body, act: &Act, other: &Act) -> Result<Sight> {
+    tokio::select! {
+        biased;
+        seen = call(ctx, act) => see(body, act, seen).map_err(Into::into),
+        seen = call(ctx, other) => see(body, other, seen).map_err(Into::into),
+    }
+}
+
+/// Calls a step with states.
+async fn enter_of(ctx: &Ctx, act: &Act) -> Result<Receipt, StepFailed> {
+    match (act.kind == Kind::Durable, act.keyed, act.rounds > 0, act.books.len() > 1) {
+        (false, false, true, _) => ctx.repeat(|ctx| turn(ctx, act)).await,
+        (false, true, true, _) => ctx.repeat(|ctx| turn_keyed(ctx, act)).await,
+        (true, false, true, _) => ctx.repeat(|ctx| turn_durable(ctx, act)).await,
+        (true, true, true, _) => ctx.repeat(|ctx| turn_durable_keyed(ctx, act)).await,
+        (false, false, false, false) => note(ctx, act).await,
+        (false, true, false, false) => note_keyed(ctx, act).await,
+        (true, false, false, false) => file(ctx, act).await,
+        (true, true, false, false) => file_keyed(ctx, act).await,
+        (false, false, false, true) => note_both(ctx, act).await,
+        (false, true, false, true) => note_both_keyed(ctx, act).await,
+        (true, false, false, true) => file_both(ctx, act).await,
+        (true, true, false, true) => file_both_keyed(ctx, act).await,
+    }
+}
+
 async fn call(ctx: &Ctx, act: &Act) -> Result<Receipt, StepFailed> {
+    if !act.books.is_empty() {
+        return Box::pin(enter_of(ctx, act)).await;
+    }
     match (act.kind, act.keyed) {
         (Kind::Ordinary, false) => work(ctx, act).await,
         (Kind::Ordinary, true) => work_keyed(ctx, act).await,

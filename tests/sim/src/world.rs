@@ -9,6 +9,7 @@ use crate::{
     outside::Outside,
     plan::Act,
     rng::Rng,
+    store::look,
     swarm::{Blow, Call, Moment, Swarm, Trigger},
 };
 use lobster_core::{
@@ -260,6 +261,14 @@ impl World {
         self.crashes.fetch_add(1, Ordering::SeqCst);
         self.memory.crash_store();
         self.log(Event::Crashed);
+        let granted = self.granted.lock().expect("nothing panics under this lock");
+        let runs: BTreeSet<RunId> = granted.keys().map(|(_, run)| *run).collect();
+        drop(granted);
+        for run in runs {
+            if let Some(stored) = self.memory.durable(run) {
+                self.log(look(run, &stored.recording));
+            }
+        }
     }
     /// A moment of an operation passes: does a trigger strike?
     pub fn pass(self: &Arc<Self>, node: &Arc<Node>, call: Call, moment: Moment) {

@@ -59,7 +59,9 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
                     return Err(format!("{at:?}: run {run} killed its process for the {count}th time without a new result"));
                 }
             }
-            Event::Appended { run, facts, .. } if facts.iter().any(|fact| matches!(fact, Noted::Result { .. })) => {
+            Event::Appended { run, facts, .. }
+                if facts.iter().any(|fact| matches!(fact, Noted::Result { .. } | Noted::Round { failed: false, .. })) =>
+            {
                 deaths.remove(run);
                 fresh.insert(*run);
             }

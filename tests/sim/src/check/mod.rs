@@ -15,6 +15,7 @@ pub(crate) type Verdict = Result<(), String>;
 #[cfg(test)]
 mod bad;
 mod bodies;
+mod books;
 mod calls;
 mod end;
 mod fence;
@@ -23,7 +24,7 @@ mod records;
 
 /// Everything that is wrong with a history.
 pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
-    let rules: [(&str, Verdict); 15] = [
+    let rules: [(&str, Verdict); 18] = [
         ("I1 at most once", calls::at_most_once(events)),
         ("I1 one effect", calls::one_effect(events)),
         ("I2 intent first", calls::intent_first(events)),
@@ -38,6 +39,9 @@ pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
         ("bodies stop", bodies::stop(events)),
         ("one result per poll, in order", bodies::one_by_one(events)),
         ("I15 poison", end::poison(events)),
+        ("states add up", books::add_up(events)),
+        ("durable rounds stay", books::durable_rounds(events)),
+        ("folds are fenced", books::folds(events)),
         ("I22 everything ends as it should", end::ends(events)),
     ];
     let broken = rules.into_iter().filter_map(|(rule, verdict)| Some(format!("{rule}: {}", verdict.err()?)));

@@ -134,7 +134,20 @@ mod tests {
     use crate::plan::{Act, Op, Plan};
 
     fn plans() -> Plans {
-        let act = Act { label: 1, kind: Kind::Ordinary, keyed: false, fails: 0, fatal: false, panics: false, ms: 0, poison: 0 };
+        let act = Act {
+            label: 1,
+            kind: Kind::Ordinary,
+            keyed: false,
+            fails: 0,
+            fatal: false,
+            panics: false,
+            ms: 0,
+            poison: 0,
+            books: String::new(),
+            rounds: 0,
+            stalls: false,
+            hangs: false,
+        };
         Plans::from([("run-0".into(), Plan { number: 0, ops: vec![Op::Step { act, strict: false }] })])
     }
 

@@ -3,14 +3,18 @@
 //! Invariant: identities are derived here a second time, so that a change of the engine's derivation shows.
 
 use crate::{
-    history::{Arm, End, Noted, Step},
+    book::entered,
+    history::{Arm, End, Entry, Noted, Step},
     plan::{Receipt, Sight},
 };
 use lobster_core::{
-    RunId, RunState,
+    Flow, RunId, RunState,
     store::contract::{
         Ended, Epoch, Recording, Row, Seq, StoredRow,
-        record::{Came, Ending, Fact, FailureKind, Intent, Kind, Outcome, StepName, StepResult, Which, open_deltas},
+        record::{
+            Came, Changed, Ending, Fact, FailureKind, Intent, Kind, Outcome, StepName, StepResult, Which, open_changes,
+            open_deltas,
+        },
     },
 };
 use std::collections::BTreeMap;
@@ -39,7 +43,7 @@ fn step_id(run: RunId, step: &StepName) -> Step {
     Uuid::new_v5(&run.0, &bytes)
 }
 
-fn named(run: RunId, step: Option<&StepName>) -> Step {
+pub(super) fn named(run: RunId, step: Option<&StepName>) -> Step {
     step.map_or(Uuid::nil(), |step| step_id(run, step))
 }
 
@@ -48,10 +52,19 @@ pub(crate) fn token_of(message: &str) -> u64 {
     message.rsplit('/').next().and_then(|tail| tail.parse().ok()).unwrap_or(0)
 }
 
+/// The receipt of a step, or of the last round of a repeated one.
+fn receipt(data: &[u8]) -> Option<Receipt> {
+    let last = || match serde_json::from_slice(data) {
+        Ok(Flow::Done(receipt)) => Some(receipt),
+        _ => None,
+    };
+    serde_json::from_slice(data).ok().or_else(last)
+}
+
 /// Token of a result, and whether it is a value.
 fn token(result: &StepResult) -> (u64, bool) {
     match &result.came {
-        Some(Came::Value(payload)) => (serde_json::from_slice::<Receipt>(&payload.data).map_or(0, |receipt| receipt.token), true),
+        Some(Came::Value(payload)) => (receipt(&payload.data).map_or(0, |receipt| receipt.token), true),
         Some(Came::Failure(failure)) => (token_of(&failure.message), false),
         None => (0, false),
     }
@@ -69,12 +82,56 @@ fn noted(run: RunId, fact: &Fact) -> Noted {
     }
 }
 
-/// Facts of offered rows.
+/// Facts of offered rows, one of each seq: what has no fact is a round.
 pub(super) fn offered(run: RunId, epoch: Epoch, rows: &[Row]) -> Vec<Noted> {
-    let halves = rows.iter().filter_map(|row| Some((row, row.deltas.as_ref()?)));
-    let facts =
-        halves.flat_map(|(row, half)| open_deltas(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default());
-    facts.map(|(_, fact)| noted(run, &fact)).collect()
+    let mut facts = BTreeMap::new();
+    for row in rows {
+        if let Some(half) = &row.changes {
+            for (seq, changed) in open_changes(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default() {
+                if let Changed::Round(round) = changed {
+                    facts.insert(seq, Noted::Round { step: named(run, round.step.as_ref()), failed: round.attempt.is_some() });
+                }
+            }
+        }
+        if let Some(half) = &row.deltas {
+            let found = open_deltas(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default();
+            facts.extend(found.into_iter().map(|(seq, fact)| (seq, noted(run, &fact))));
+        }
+    }
+    facts.into_values().collect()
+}
+
+/// What offered rows have to do with states.
+pub(super) fn entries(run: RunId, epoch: Epoch, rows: &[Row]) -> Vec<(Seq, Entry)> {
+    let mut entries = Vec::new();
+    for row in rows {
+        if let Some(half) = &row.changes {
+            for (seq, changed) in open_changes(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default() {
+                entries.push((
+                    seq,
+                    match changed {
+                        Changed::State(change) => Entry::Change { token: entered(&change), book: change.state },
+                        Changed::Round(round) => Entry::Round {
+                            step: named(run, round.step.as_ref()),
+                            done: round.done,
+                            failed: round.attempt.map_or(0, |attempt| attempt.number),
+                        },
+                    },
+                ));
+            }
+        }
+        if let Some(half) = &row.deltas {
+            for (seq, fact) in open_deltas(run, epoch, row.from, row.to, &half.body, half.crc).unwrap_or_default() {
+                match noted(run, &fact) {
+                    Noted::Result { step, token, ok } => entries.push((seq, Entry::Result { step, token, ok })),
+                    Noted::Attempt { step, .. } => entries.push((seq, Entry::Attempt { step })),
+                    _ => {}
+                }
+            }
+        }
+    }
+    entries.sort_by_key(|(seq, _)| *seq);
+    entries
 }
 
 fn stored(run: RunId, recording: &Recording) -> impl Iterator<Item = (Seq, Epoch, Fact)> + '_ {

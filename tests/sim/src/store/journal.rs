@@ -4,15 +4,15 @@
 
 use super::{
     SimStore,
-    facts::{done, offered},
+    facts::{done, entries, offered},
 };
 use crate::{history::Event, swarm::Call};
 use async_trait::async_trait;
 use lobster_core::{
     RunId, Wall,
     store::contract::{
-        Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
-        Result, RunState, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
+        Answer, Attention, Batch, Cancelled, Catalog, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
+        Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
     },
 };
 
@@ -69,6 +69,9 @@ impl Journal for SimStore {
                     let grants = world.memory.claim(claim).await?;
                     for grant in &grants {
                         let recording = world.memory.durable(grant.run).map(|stored| stored.recording);
+                        if let Some(recording) = &recording {
+                            world.log(crate::store::look(grant.run, recording));
+                        }
                         let done = recording.map(|recording| done(grant.run, &recording)).unwrap_or_default();
                         let (run, epoch, deaths) = (grant.run, grant.epoch, grant.deaths);
                         world.log(Event::Claimed { run, epoch, node, leased, deaths, done });
@@ -104,7 +107,10 @@ impl Journal for SimStore {
                         let (run, epoch) = (offer.run, offer.epoch);
                         if let Some(last) = offer.rows[..seen.rows].last() {
                             let facts = offered(run, epoch, &offer.rows[..seen.rows]);
-                            world.log(Event::Appended { run, epoch, from: offer.head, to: last.to, facts });
+                            let entries = entries(run, epoch, &offer.rows[..seen.rows]);
+                            let (from, to) = (offer.head, last.to);
+                            world.log(Event::Appended { run, epoch, from, to, facts });
+                            world.log(Event::Recorded { run, to, entries });
                         }
                         match &offer.then {
                             Some(Then::Finish { state, .. }) if seen.then => world.log(Event::Ended { run, state: *state }),
@@ -137,6 +143,11 @@ impl Journal for SimStore {
                 let (run, epoch, seq) = (fold.run, fold.epoch, fold.seq);
                 let folded = world.memory.fold(fold).await?;
                 world.log(Event::Folded { run, epoch, seq, folded });
+                if folded == Folded::Done
+                    && let Some(stored) = world.memory.read(run).await?
+                {
+                    world.log(crate::store::look(run, &stored.recording));
+                }
                 Ok(folded)
             })
         })

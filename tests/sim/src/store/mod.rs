@@ -2,11 +2,13 @@
 //!
 //! Invariant: every method is forwarded to the memory tier, and what is logged is logged at the moment when it applied.
 
+mod books;
 mod facts;
 mod journal;
 mod members;
 mod reads;
 
+pub(crate) use books::look;
 pub(crate) use facts::{arm, end_of, results, token_of};
 
 use crate::{
