@@ -116,7 +116,7 @@ impl Book {
             *self.rounds.entry(label).or_default() += 1;
             *page.rounds.entry(label).or_default() += 1;
         }
-        self.mark.fill(page.count);
+        Scratch::fill(&mut self.mark, page.count);
         page
     }
 
