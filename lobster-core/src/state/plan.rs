@@ -82,6 +82,10 @@ impl Folding {
     }
     /// Takes a change in.
     pub fn changed(&mut self, seq: Seq, changed: Changed) {
+        if self.unsure {
+            self.since.clear();
+            return;
+        }
         self.bytes += size(&changed);
         self.since.push_back((seq, Unfolded::Changed(Arc::new(changed))));
     }
