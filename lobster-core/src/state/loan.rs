@@ -449,6 +449,14 @@ pub(crate) fn read<S: State>(content: StateContent) -> Result<S, Unfit> {
     Ok(kept.state)
 }
 
+/// What a step records that leaves this behind as the first of all.
+#[cfg(test)]
+pub(crate) fn first_change<S: State>(state: S) -> StateChange {
+    let mut kept = Kept::<S>::new();
+    kept.state = state;
+    kept.collect(S::NAME).expect("it can be encoded").expect("there is something")
+}
+
 #[cfg(test)]
 mod tests {
     //! What a commit costs: encoded bytes and touched elements, whatever the size of the state.

@@ -158,3 +158,103 @@ pub(crate) fn migrate(
     }
     Ok((members.0, migrated))
 }
+
+#[cfg(test)]
+mod tests {
+    //! What any released version wrote is read by this one: the files under `golden/` never change.
+
+    use super::*;
+    use crate::state::{Base, Field, Log, Member, State, Table, loan};
+    use lobster_store::contract::record::StateChange;
+    use prost::Message;
+
+    /// The third version of a shop. The first had `euros` and `names`, the second `cents` and `names`.
+    #[derive(Default)]
+    struct Shop {
+        town: Base<String>,
+        cents: Field<u64>,
+        sales: Table<u64, String>,
+        notes: Log<String>,
+    }
+
+    fn in_cents(members: &mut Members) -> Result<(), BoxError> {
+        let euros: u64 = members.take_value("euros")?.unwrap_or_default();
+        members.set_value("cents", &(euros * 100))
+    }
+
+    fn by_number(members: &mut Members) -> Result<(), BoxError> {
+        let names: Vec<String> = members.take_log("names")?;
+        members.set_table("sales", (0_u64..).zip(names))
+    }
+
+    impl State for Shop {
+        const NAME: &'static str = "Shop";
+        const VERSION: u32 = 3;
+        const MIGRATIONS: &'static [Migration] =
+            &[Migration { from: 1, apply: in_cents }, Migration { from: 2, apply: by_number }];
+        fn members(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn Member)) {
+            visit("town", &mut self.town);
+            visit("cents", &mut self.cents);
+            visit("sales", &mut self.sales);
+            visit("notes", &mut self.notes);
+        }
+    }
+
+    fn golden(hex: &str) -> StateContent {
+        let hex = hex.trim().as_bytes();
+        let digit = |byte: u8| char::from(byte).to_digit(16).expect("a hexadecimal digit") as u8;
+        let bytes: Vec<u8> = hex.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+        let mut content = StateContent::default();
+        content.apply(StateChange::decode(&bytes[..]).expect("a change of a state")).expect("it is the first");
+        content
+    }
+
+    #[test]
+    fn what_each_version_wrote_is_read() {
+        for (version, hex) in [
+            (1, include_str!("golden/shop.1.hex")),
+            (2, include_str!("golden/shop.2.hex")),
+            (3, include_str!("golden/shop.3.hex")),
+        ] {
+            let content = golden(hex);
+            assert_eq!(content.version, version);
+            let shop: Shop = loan::read(content).expect("it is migrated");
+            let sales: Vec<_> = shop.sales.iter().map(|(number, name)| (*number, name.as_str())).collect();
+            assert_eq!((shop.town.as_str(), *shop.cents), ("Brest", 1200), "version {version}");
+            assert_eq!(sales, [(0, "roll"), (1, "soup")], "version {version}");
+            assert_eq!(shop.notes.to_vec(), ["open"], "version {version}");
+        }
+    }
+
+    #[test]
+    fn what_this_version_writes_is_what_its_file_holds() {
+        let mut shop = Shop::default();
+        shop.town.set("Brest".into()).unwrap();
+        *shop.cents = 1200;
+        shop.sales = [(0, "roll".to_owned()), (1, "soup".to_owned())].into_iter().collect();
+        shop.notes.push("open".into());
+        let change = loan::first_change(shop);
+        let hex: String = change.encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, include_str!("golden/shop.3.hex").trim());
+    }
+
+    #[test]
+    fn a_newer_version_and_a_missing_or_failing_migration_are_told() {
+        let newer = StateContent { version: 4, ..golden(include_str!("golden/shop.3.hex")) };
+        assert_eq!(loan::read::<Shop>(newer).map(|_| ()), Err(Unfit::Newer(4)));
+        let why = |unfit: Result<Shop, Unfit>| match unfit.map(|_| ()) {
+            Err(Unfit::Misfit(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let older = StateContent { version: 0, ..golden(include_str!("golden/shop.1.hex")) };
+        assert!(why(loan::read(older)).contains("version 0 has no migration to 1"));
+        let mut broken = golden(include_str!("golden/shop.1.hex"));
+        broken.members.insert("euros".into(), Content::Value("\"many\"".into()));
+        assert!(why(loan::read(broken)).contains("the migration from version 1 failed"));
+        let mut broken = golden(include_str!("golden/shop.3.hex"));
+        broken.members.insert("cents".into(), Content::Items(Vec::new()));
+        assert!(why(loan::read(broken)).contains("a log is recorded, the code has a field"));
+        let other = StateContent { codec: 77, ..golden(include_str!("golden/shop.3.hex")) };
+        assert!(why(loan::read(other)).contains("codec 77"));
+    }
+}
