@@ -135,6 +135,15 @@ async fn ten_kills_lose_and_double_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn fifty_kills_lose_and_double_nothing_and_set_no_order_aside() {
+    let job = Job::new();
+    let line = job.run("--chaos 50 --seed 7").await;
+    // An order that was set aside would have no shipment or no notice: it would be lost.
+    line.assert_good(830, "1265793.22");
+    assert_eq!(line.number("kills"), 50, "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_drains_and_the_next_run_goes_on() {
     let job = Job::new();
     let supervisor = job.orders("").spawn().expect("the example can be started");

@@ -243,6 +243,16 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_are_those_of_the_documentation() {
+        let Settings { lease, run, commit: _, state, retention } = Settings::default();
+        let secs = Duration::from_secs;
+        assert_eq!((lease.ttl, lease.renew, lease.self_fence, lease.guard), (secs(15), secs(3), secs(9), secs(1)));
+        assert_eq!((run.executing, run.poll, run.evict_after, run.attempts_max), (100, secs(1), secs(1), 50));
+        assert_eq!((state.snapshot.delta_threshold, state.snapshot.interval), (50, secs(300)));
+        assert_eq!((retention.keep, retention.every), (secs(7 * 24 * 3600), secs(60)));
+    }
+
+    #[test]
     fn a_broken_inequality_is_named() {
         let mut settings = Settings::default();
         settings.lease.self_fence = Duration::from_secs(14);

@@ -1,6 +1,8 @@
 //! Damaged bytes never reach a body: the run is held with an error that names run, seq and record; the others go on.
 
-use lobster_core::{Ctx, ErrorKind, Lobster, Result, RunFailed, RunState, Settings, StepCtx, StepErrorExt, step, task};
+use lobster_core::{
+    Ctx, ErrorKind, Fate, Field, Lobster, Log, Result, RunFailed, RunState, Settings, State, StepCtx, StepErrorExt, step, task,
+};
 use lobster_tests::{Place, eventually, happen, happened, held, tiers, until};
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{str::FromStr, time::Duration};
@@ -89,6 +91,93 @@ async fn a_flipped_bit_in_an_input_or_a_delta_holds_its_run_and_touches_nothing(
             lobster.shutdown(Duration::from_secs(5)).await;
         }
     }
+}
+
+#[derive(State, Default)]
+struct Notes {
+    count: Field<u64>,
+    words: Log<String>,
+}
+
+#[step(durable)]
+async fn note(_ctx: &StepCtx, #[state] notes: &mut Notes, n: u64) -> Result<u64> {
+    notes.count += n;
+    notes.words.push(format!("word {n}"));
+    Ok(n)
+}
+
+#[task]
+async fn noting(ctx: Ctx, world: String) -> Result<u64> {
+    note(&ctx, 1).await?;
+    note(&ctx, 2).await?;
+    gate(&ctx, &world).await?;
+    note(&ctx, 3).await?;
+    Ok(later(&ctx, world).await?)
+}
+
+#[step]
+async fn gate(_ctx: &StepCtx, world: &str) -> Result<()> {
+    happen(world, "at the gate");
+    until(world, "open", 1).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_bit_in_a_record_of_state_holds_its_run_and_touches_nothing() {
+    for (table, record) in [("changes", "change"), ("manifests", "manifest"), ("parts", "part")] {
+        for at in [0, 3, 1_000_003] {
+            let place = Place::sqlite();
+            let world = format!("damage {table} {at} {}", place.url());
+            let lobster = place.open().task(noting).task(quick).start().await.unwrap();
+            let run = lobster.submit(noting, world.clone()).await.unwrap();
+            until(&world, "at the gate", 1).await;
+            // A snapshot, and a change that comes after it.
+            assert!(lobster.fold(run.id()).await.unwrap());
+            happen(&world, "open");
+            eventually(&tiers(&place).await, async || (run.state().await.unwrap() == RunState::Ready).then_some(())).await;
+            lobster.shutdown(Duration::from_secs(5)).await;
+            let damaged = flip(&place, table, run.id(), at).await;
+            let wakes = "UPDATE lobster_runs SET due = 0 WHERE id = ?";
+            sqlx::query(wakes).bind(run.id().bytes().to_vec()).execute(&mut connection(&place).await).await.unwrap();
+
+            let lobster = place.open().task(noting).task(quick).start().await.unwrap();
+            let reason = held(&place, &lobster, run.id()).await;
+            assert!(reason.contains(record) && reason.contains(&run.id().to_string()) && reason.contains("seq"), "{reason}");
+            assert_eq!(lobster.submit(quick, 5).await.unwrap().outcome().await.unwrap(), 5);
+            assert_eq!(happened(&world, "later"), 1, "no body ran");
+            assert_eq!(stored(&place, table, run.id()).await, damaged, "the data is untouched");
+            let state = lobster.state::<Notes>(run.id(), Notes::NAME).await.map(|_| ()).unwrap_err();
+            assert_eq!(state.kind(), ErrorKind::Corrupt);
+            lobster.shutdown(Duration::from_secs(5)).await;
+        }
+    }
+}
+
+#[step(irreversible, in_doubt = hold, max_duration = 100ms)]
+async fn doubtful(_ctx: &StepCtx) -> Result<u64> {
+    Err("nobody knows".into())
+}
+
+#[task]
+async fn doubting(ctx: Ctx, _world: String) -> Result<u64> {
+    Ok(doubtful(&ctx).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_bit_in_a_verdict_holds_its_run_and_touches_nothing() {
+    let place = Place::sqlite();
+    let lobster = place.open().task(doubting).start().await.unwrap();
+    let run = lobster.submit(doubting, String::new()).await.unwrap();
+    held(&place, &lobster, run.id()).await;
+    lobster.shutdown(Duration::from_secs(5)).await;
+    let client = Lobster::open(place.url()).settings(Settings::test()).connect().await.unwrap();
+    let step = client.show(run.id()).await.unwrap().steps[0].id;
+    client.resolve(run.id(), step, Fate::Happened(7)).await.unwrap();
+    let damaged = flip(&place, "verdicts_in", run.id(), 5).await;
+    let lobster = place.open().task(doubting).start().await.unwrap();
+    let reason = held(&place, &lobster, run.id()).await;
+    assert!(reason.contains("verdict") && reason.contains(&run.id().to_string()), "{reason}");
+    assert_eq!(stored(&place, "verdicts_in", run.id()).await, damaged, "the data is untouched");
 }
 
 #[tokio::test(flavor = "multi_thread")]

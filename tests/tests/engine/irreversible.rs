@@ -100,6 +100,16 @@ async fn held(ctx: &StepCtx, plan: Plan) -> Result<Loose> {
     act(ctx, &plan).await
 }
 
+#[step(irreversible, in_doubt = hold, max_duration = 1h, retry(attempts = 3, first = 1ms))]
+async fn held_long(ctx: &StepCtx, plan: Plan) -> Result<Loose> {
+    act(ctx, &plan).await
+}
+
+#[task]
+async fn by_slow_hold(ctx: Ctx, plan: Plan) -> Result<u64> {
+    Ok(number(held_long(&ctx, plan).await?))
+}
+
 #[step(irreversible, in_doubt = retry, on_exhausted = fail, retry(attempts = 2, first = 1ms))]
 async fn failing(ctx: &StepCtx, plan: Plan) -> Result<Loose> {
     act(ctx, &plan).await
@@ -320,6 +330,40 @@ on_both! {
         lobster.resolve(run.id(), step, Fate::<u64>::Closed).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), 2);
         assert_eq!(keys(&world), 2);
+    }
+
+    async fn what_a_person_closes_counts_after_the_window_unless_the_person_knows_better(place) {
+        // The window is W + D of a call that may take an hour.
+        let lobster = place.open().task(by_slow_hold).start().await.unwrap();
+        let world = format!("window {}", place.url());
+        let run = lobster.submit(by_slow_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
+        lobster_tests::held(&place, &lobster, run.id()).await;
+        let step = lobster.show(run.id()).await.unwrap().steps[0].id;
+        lobster.resolve(run.id(), step, Fate::<u64>::Closed).await.unwrap();
+        let tiers = lobster_tests::tiers(&place).await;
+        let why = lobster_tests::eventually(&tiers, async || match lobster.why_not_running(run.id()).await.unwrap() {
+            Some(Reason::Until { why, .. }) => Some(why),
+            _ => None,
+        });
+        assert!(why.await.contains("a request may still be on its way"));
+        assert_eq!(happened(&world, "call"), 1);
+
+        let world = format!("no window {}", place.url());
+        let run = lobster.submit(by_slow_hold, plan(world.clone(), &[End::Error], &[])).await.unwrap();
+        lobster_tests::held(&place, &lobster, run.id()).await;
+        let step = lobster.show(run.id()).await.unwrap().steps[0].id;
+        lobster.resolve_now(run.id(), step, Fate::<u64>::Closed).await.unwrap();
+        assert_eq!(run.outcome().await.unwrap(), 2);
+        assert_eq!(keys(&world), 2);
+    }
+
+    async fn exhausted_under_a_probe_that_has_not_seen_it_is_held(place) {
+        let lobster = engine!(place);
+        let world = format!("not seen {}", place.url());
+        let run = lobster.submit(by_probe, plan(world.clone(), &[End::Error; 9], &[Answer::NotSeen])).await.unwrap();
+        let why = lobster_tests::held(&place, &lobster, run.id()).await;
+        assert!(why.contains("probed#0 is in doubt"), "{why}");
+        assert_eq!((happened(&world, "call"), keys(&world)), (3, 1));
     }
 
     async fn exhausted_in_doubt_is_held_or_fails_as_the_author_said(place) {

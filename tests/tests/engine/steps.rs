@@ -1,7 +1,7 @@
 //! What each kind of step promises (the first table of the documentation), in one process.
 
 use lobster_core::{Ctx, Result, RunFailed, StepCtx, StepErrorExt, StepFailed, StepFailedKind, StepState, step, task};
-use lobster_tests::{happen, happened, on_both};
+use lobster_tests::{Place, happen, happened, on_both, until};
 use std::time::Duration;
 
 #[step]
@@ -179,19 +179,33 @@ on_both! {
         let run = lobster.submit(compensates, 4).await.unwrap();
         assert_eq!(run.outcome().await.unwrap(), "out of stock 8");
     }
+}
 
-    async fn a_thousand_steps_do_not_starve_others(place) {
-        #[task]
-        async fn long(ctx: Ctx, n: u64) -> Result<u64> {
-            let mut sum = 0;
-            for i in 0..n {
-                sum += double(&ctx, i).await?;
-            }
-            Ok(sum)
-        }
-        let lobster = place.open().task(long).start().await.unwrap();
-        let runs = [lobster.submit(long, 5_000).await.unwrap(), lobster.submit(long, 10).await.unwrap()];
-        assert_eq!(runs[0].outcome().await.unwrap(), 4_999 * 5_000);
-        assert_eq!(runs[1].outcome().await.unwrap(), 90);
+#[step]
+async fn shared(_ctx: &StepCtx, world: &str, who: &str) -> Result<u64> {
+    Ok(happen(world, who))
+}
+
+#[task]
+async fn steps_of(ctx: Ctx, plan: (String, String, u64)) -> Result<u64> {
+    let (world, who, n) = plan;
+    let mut last = 0;
+    for _ in 0..n {
+        last = shared(&ctx, &world, &who).await?;
     }
+    Ok(last)
+}
+
+/// One thread for everything: a body whose steps are always ready would have it to itself.
+#[tokio::test]
+async fn thousands_of_ready_steps_do_not_starve_others() {
+    let place = Place::memory();
+    let lobster = place.open().task(steps_of).start().await.unwrap();
+    let world = "starving";
+    let long = lobster.submit(steps_of, (world.into(), "long".into(), 50_000)).await.unwrap();
+    until(world, "long", 1).await;
+    let short = lobster.submit(steps_of, (world.into(), "short".into(), 10)).await.unwrap();
+    assert_eq!(short.outcome().await.unwrap(), 10);
+    assert!(happened(world, "long") < 50_000, "the short run was claimed, executed and finished meanwhile");
+    assert_eq!(long.outcome().await.unwrap(), 50_000);
 }
