@@ -3,6 +3,7 @@
 //! Invariant: nothing is started before everything that can be checked was checked.
 
 use crate::{
+    check::{self, Report},
     client::Client,
     committer,
     engine::{Lobster, Outcome, Shared, Stores},
@@ -108,6 +109,34 @@ impl Builder {
         host.spawn(Box::pin(watch::run(shared.clone(), watch)));
         tracing::info!(node = %shared.member().name, store = %shared.tiers.label, "joined");
         Ok(Lobster { shared })
+    }
+
+    /// Looks at every stored run that has not ended, and lists what would keep this code from going on with it: an unknown task or a
+    /// newer version, damaged records, an input or a state that does not decode or migrate, a state of a newer version. Executes nothing,
+    /// joins nothing, writes nothing to any run: run it before a deploy, against the database of the old code.
+    ///
+    /// States are checked if their types are known from the steps that a task lists (`#[task(steps = [..])]`); others are listed as [`Unchecked`](crate::FindingKind::Unchecked). Recorded results are decoded only when a body asks for
+    /// them: they are not checked.
+    ///
+    /// # Errors
+    /// As [`start`](Builder::start).
+    ///
+    /// ```
+    /// # use lobster_core::{Ctx, Lobster, Result, task};
+    /// # #[task]
+    /// # async fn checkout(_ctx: Ctx, item: String) -> Result<String> { Ok(item) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// let report = Lobster::open("memory:").task(checkout).check().await?;
+    /// for finding in report.failures() {
+    ///     eprintln!("{finding}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn check(self) -> Result<Report, Error> {
+        let stores = open(self.url, self.tiers, self.settings, self.host).await?;
+        check::check(&stores, &Registry::build(self.tasks)?).await
     }
 
     /// Opens the store to submit and look; executes nothing and does not join.

@@ -413,12 +413,11 @@ impl Call {
         };
         poll_fn(|cx| {
             let mut inner = live.lock();
-            if let Some((completed, loans)) = completed.take() {
-                if let Some(open) = inner.calls.get_mut(&self.id) {
-                    open.state = CallState::Ready(completed);
-                    open.loans = loans;
-                    inner.ready.push_back(self.id);
-                }
+            if let Some((completed, loans)) = completed.take()
+                && let Some(open) = inner.calls.get_mut(&self.id)
+            {
+                (open.state, open.loans) = (CallState::Ready(completed), loans);
+                inner.ready.push_back(self.id);
             }
             inner.poll_turn(self.id, cx)
         })

@@ -73,23 +73,51 @@ pub(crate) struct Detached {
     pub run: RunId,
     pub occurrences: Mutex<BTreeMap<&'static str, u32>>,
     states: Mutex<States>,
+    /// Steps that wait for states, in the order in which they asked.
+    queue: Mutex<BTreeMap<u64, Vec<String>>>,
     given: Notify,
 }
 
 impl Detached {
-    /// Waits until no other step has these states, and takes them.
+    /// Waits until no other step has these states and none that asked before waits for one of them, and takes them.
     pub async fn checkout(&self, names: &[String]) -> Vec<Found> {
+        let place = Place::last(self, names);
         loop {
             let mut given = std::pin::pin!(self.given.notified());
             given.as_mut().enable();
             {
+                let queue = self.queue.lock().expect("no code that can panic runs under this lock");
+                let earlier =
+                    |(at, queued): (&u64, &Vec<String>)| *at < place.at && queued.iter().any(|name| names.contains(name));
                 let mut states = self.states.lock().expect("no code that can panic runs under this lock");
-                if states.free(names) {
+                if states.free(names) && !queue.iter().any(earlier) {
                     return states.take(names);
                 }
             }
             given.await;
         }
+    }
+}
+
+/// A place in the queue for the states of a unit test.
+struct Place<'d> {
+    detached: &'d Detached,
+    at: u64,
+}
+
+impl<'d> Place<'d> {
+    fn last(detached: &'d Detached, names: &[String]) -> Self {
+        let mut queue = detached.queue.lock().expect("no code that can panic runs under this lock");
+        let at = queue.last_key_value().map_or(0, |(last, _)| last + 1);
+        queue.insert(at, names.to_vec());
+        Self { detached, at }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.detached.queue.lock().expect("no code that can panic runs under this lock").remove(&self.at);
+        self.detached.given.notify_waiters();
     }
 }
 
@@ -120,8 +148,8 @@ impl Ctx {
             Some(host) => RunId(uuid_v7(&host)),
             None => RunId(Uuid::nil()),
         };
-        let (occurrences, states) = (Mutex::default(), Mutex::default());
-        let detached = Detached { run, occurrences, states, given: Notify::new() };
+        let (occurrences, states, queue) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let detached = Detached { run, occurrences, states, queue, given: Notify::new() };
         Self { home: Home::Detached(Arc::new(detached)), scope: Arc::from("") }
     }
     /// Id of the run: the same on every node and every resume.

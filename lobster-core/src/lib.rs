@@ -37,6 +37,7 @@
 
 mod builder;
 mod call;
+mod check;
 mod client;
 mod codec;
 mod committer;
@@ -65,6 +66,7 @@ mod watch;
 mod worker;
 
 pub use builder::Builder;
+pub use check::{Finding, FindingKind, Report};
 pub use client::{Client, Handle, Query, Submit};
 pub use ctx::{Ctx, Flow, StepCtx};
 pub use engine::{Drained, Lobster};

@@ -131,6 +131,7 @@ pub(crate) struct Registered {
     pub version: u32,
     pub options: TaskOptions,
     start: Box<Start>,
+    fits: fn(&Payload) -> Result<(), codec::CodecError>,
 }
 
 impl Registered {
@@ -146,6 +147,7 @@ impl Registered {
             name: M::NAME,
             version: M::VERSION,
             options: M::options(),
+            fits: |input| codec::decode::<M::Input>(input).map(|_| ()),
             start: Box::new(move |ctx, input| {
                 let input: M::Input = codec::decode(input)?;
                 let body = task.body(ctx, input);
@@ -157,6 +159,11 @@ impl Registered {
                 }))
             }),
         }
+    }
+
+    /// Does an encoded input decode?
+    pub fn fits(&self, input: &Payload) -> Result<(), codec::CodecError> {
+        (self.fits)(input)
     }
 
     /// Starts a body on a decoded input.

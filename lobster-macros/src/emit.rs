@@ -5,7 +5,7 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Attribute, FnArg, Path, Signature, Type};
+use syn::{Attribute, FnArg, Pat, Path, Signature, Type, parse_quote_spanned};
 
 use crate::model::Function;
 use crate::parse::is_state;
@@ -36,11 +36,16 @@ impl<'f> Frame<'f> {
     }
 
     /// The author's function, inside ours: his signature and his body to the letter, but for the attributes that are for us.
-    fn body(&self) -> TokenStream {
+    /// What is `used` outside of it counts as used.
+    fn body(&self, used: impl Fn(&Ident) -> bool) -> TokenStream {
         let mut sig = Signature { ident: body_name(), ..self.function.sig.clone() };
         for input in &mut sig.inputs {
             if let FnArg::Typed(typed) = input {
                 typed.attrs.retain(|attr| !is_state(attr));
+                if typed.attrs.is_empty() && matches!(&*typed.pat, Pat::Ident(pat) if used(&pat.ident)) {
+                    let reason = "it is used where the call is named";
+                    typed.attrs.push(parse_quote_spanned!(ours()=> #[allow(unused_variables, reason = #reason)]));
+                }
             }
         }
         let block = &self.function.block;

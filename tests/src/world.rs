@@ -53,11 +53,15 @@ impl World {
     }
 
     fn serve(&self, stream: TcpStream) {
+        // An answer of a few bytes is not to wait for the acknowledgement of the last one.
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
         let Ok(mut answers) = stream.try_clone() else { return };
         for line in BufReader::new(stream).lines() {
             let Ok(line) = line else { return };
             let answer = self.hear(&line);
-            if writeln!(answers, "{answer}").is_err() {
+            if answers.write_all(format!("{answer}\n").as_bytes()).is_err() {
                 return;
             }
         }

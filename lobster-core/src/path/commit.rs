@@ -18,7 +18,7 @@ pub(crate) fn commit(live: &Arc<Live>, inner: &mut Inner, fact: Fact, synced: bo
 /// The same with changes, which a fold will replace; a fact may be missing then.
 pub(crate) fn commit_with(live: &Arc<Live>, inner: &mut Inner, fact: Option<Fact>, changes: Vec<Changed>, synced: bool) -> Seq {
     let seq = inner.next;
-    let progress = matches!(fact, Some(Fact::Result(_))) || changes.iter().any(|change| is_progress(change));
+    let progress = matches!(fact, Some(Fact::Result(_))) || changes.iter().any(is_progress);
     let deltas = fact.map(|fact| encode_delta(seq, fact)).unwrap_or_default();
     let changes = changes.into_iter().fold(BytesMut::new(), |mut bytes, changed| {
         bytes.extend_from_slice(&encode_change(seq, changed.clone()));

@@ -44,8 +44,8 @@ async fn fold(live: Arc<Live>, draft: Draft) {
     let mut interrupt = None;
     match came {
         Ok((Folded::Done, manifest)) => folding.folded(manifest, shared.host.boot()),
-        // Its next append tells the run; nothing is folded here any more.
-        Ok((Folded::Fenced, _)) => {}
+        // Its next append tells the run, if it has not ended; nothing is folded here any more.
+        Ok((Folded::Fenced, _)) => folding.give_up(),
         Ok((Folded::Busy, _)) => folding.later(at, &shared.settings.state.snapshot),
         Ok((Folded::Behind, _)) => {
             // The store lost what was not synced. Rows are offered again; a snapshot that was lost with them is found by a restore.
@@ -61,7 +61,7 @@ async fn fold(live: Arc<Live>, draft: Draft) {
         Err(error) => {
             // What is stored is left as it is: a restore says what is wrong with it.
             tracing::error!(run = %live.run, %error, "this run cannot be folded");
-            folding.unsure = true;
+            folding.give_up();
         }
     }
     drop(inner);

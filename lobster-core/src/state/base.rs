@@ -18,7 +18,7 @@ use std::{fmt, ops::Deref};
 ///
 /// ```
 /// use lobster_core::Base;
-/// let mut source = Base::default();
+/// let mut source = Base::<String>::default();
 /// assert!(source.get().is_none());
 /// source.set("navaids.csv".to_owned())?;
 /// assert_eq!(source.len(), 11);

@@ -415,20 +415,30 @@ wanted!(A a, B b);
 wanted!(A a, B b, C c);
 wanted!(A a, B b, C c, D d);
 
-/// A type of state, as a task's list of steps knows it.
+/// A type of state that a step asks for, as a task's list of steps knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct StateType {
-    /// Its name, if a step does not say another.
-    pub name: &'static str,
+    /// Under which name; `None`: that is known at the call.
+    pub name: Option<&'static str>,
     /// Version of its schema.
     pub version: u32,
     pub(crate) fits: fn(StateContent) -> Result<(), Unfit>,
 }
 
 impl StateType {
-    /// Of this type.
+    /// Of this type, under its own name.
     pub const fn of<S: State>() -> Self {
-        Self { name: S::NAME, version: S::VERSION, fits: |content| Kept::<S>::restore(content).map(|_| ()) }
+        Self { name: Some(S::NAME), version: S::VERSION, fits: |content| Kept::<S>::restore(content).map(|_| ()) }
+    }
+    /// Under this name.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+    /// Under a name that is known when the step is called.
+    #[must_use]
+    pub const fn named_at_the_call(self) -> Self {
+        Self { name: None, ..self }
     }
 }
 
@@ -437,4 +447,131 @@ pub(crate) fn read<S: State>(content: StateContent) -> Result<S, Unfit> {
     let mut kept = Kept::<S>::restore(content)?;
     kept.state.rebuild();
     Ok(kept.state)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a commit costs: encoded bytes and touched elements, whatever the size of the state.
+
+    use super::{super::*, *};
+    use prost::Message;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::cell::Cell;
+
+    thread_local! {
+        static ENCODED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Counts how often one of them is encoded.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    struct Counted(String);
+
+    impl Serialize for Counted {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            ENCODED.set(ENCODED.get() + 1);
+            self.0.serialize(serializer)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Counted {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            String::deserialize(deserializer).map(Self)
+        }
+    }
+
+    #[derive(Default)]
+    struct Large {
+        fields: [Field<Counted>; 10],
+        log: Log<Counted>,
+        table: Table<u32, Counted>,
+    }
+
+    impl State for Large {
+        const NAME: &'static str = "Large";
+        fn members(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn Member)) {
+            const NAMES: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+            for (name, field) in NAMES.into_iter().zip(&mut self.fields) {
+                visit(name, field);
+            }
+            visit("log", &mut self.log);
+            visit("table", &mut self.table);
+        }
+    }
+
+    /// A step's work: what it did recorded or undone; returns encoded bytes and how many values were encoded.
+    fn step(kept: &mut Kept<Large>, fate: Fate, change: impl FnOnce(&mut Large)) -> (usize, usize) {
+        ENCODED.set(0);
+        change(&mut kept.state);
+        let change = kept.collect("Large").unwrap();
+        kept.apply(fate).unwrap();
+        (change.map_or(0, |change| change.encoded_len()), ENCODED.get())
+    }
+
+    fn large(items: u32, keys: u32) -> Kept<Large> {
+        let mut kept = Kept::<Large>::new();
+        step(&mut kept, Fate::Recorded, |large| {
+            large.fields.iter_mut().for_each(|field| **field = Counted("x".repeat(10_000)));
+        });
+        // More than one step may change: as if it had come bit by bit.
+        kept.state.log.extend((0..items).map(|n| Counted(n.to_string())));
+        kept.state.table = (0..keys).map(|n| (n, Counted(n.to_string()))).collect();
+        kept.each(|_, member, origin| member.settle(origin));
+        kept
+    }
+
+    #[test]
+    fn a_commit_costs_what_changed_and_not_what_there_is() {
+        // Debug builds encode once more, to compare.
+        let most = |count| if cfg!(debug_assertions) { 2 * count } else { count };
+        let (mut small, mut big) = (large(10, 10), large(1_000_000, 100_000));
+        for fate in [Fate::Recorded, Fate::Undone] {
+            for kept in [&mut small, &mut big] {
+                assert_eq!(step(kept, fate, |_| {}), (0, 0), "nothing changed");
+                let (bytes, encoded) = step(kept, fate, |large| large.log.push(Counted("new".into())));
+                assert!(bytes < 40 && encoded <= most(1), "{bytes} {encoded}");
+                let (bytes, encoded) = step(kept, fate, |large| *large.table.get_mut(&7).unwrap() = Counted("seven".into()));
+                assert!(bytes < 50 && encoded <= most(1) + 1, "{bytes} {encoded}");
+                let (bytes, encoded) = step(kept, fate, |large| large.table.remove(&8).map_or((), drop));
+                assert!(bytes < 50 && encoded <= most(1) + 1, "{bytes} {encoded}");
+                let (bytes, encoded) = step(kept, fate, |large| large.fields[3].0.push('y'));
+                assert!((10_000..10_060).contains(&bytes) && encoded <= most(1) + 1, "{bytes} {encoded}");
+                let (bytes, encoded) = step(kept, fate, |large| _ = large.fields[4].0.as_mut_str());
+                assert!(bytes == 0 && encoded <= 2, "borrowed and left as it was: {bytes} {encoded}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_encoded_image_is_what_the_changes_add_up_to() {
+        let mut kept = Kept::<Large>::new();
+        let mut content = StateContent::default();
+        for n in 0..200_u32 {
+            let fate = if n % 7 == 3 { Fate::Undone } else { Fate::Recorded };
+            kept.state.log.push(Counted(n.to_string()));
+            kept.state.table.insert(n % 11, Counted(n.to_string()));
+            kept.state.fields[(n % 10) as usize].0 = n.to_string();
+            match n % 29 {
+                5 => kept.state.log.clear(),
+                11 => kept.state.table.clear(),
+                17 => _ = kept.state.table.remove(&(n % 5)),
+                23 => {
+                    let [a, b, ..] = &mut kept.state.fields;
+                    std::mem::swap(a, b);
+                }
+                _ => {}
+            }
+            let change = kept.collect("Large").unwrap();
+            match fate {
+                Fate::Recorded => content.apply(change.expect("it changed")).unwrap(),
+                // Swapped members cannot be taken back: the run would be restored.
+                Fate::Undone if n % 29 == 23 => continue,
+                Fate::Undone => {}
+            }
+            kept.apply(fate).unwrap();
+            let again = Kept::<Large>::restore(content.clone()).map_err(|_| "unfit").unwrap();
+            assert_eq!(again.state.log, kept.state.log, "{n}");
+            assert_eq!(again.state.table, kept.state.table, "{n}");
+            assert_eq!(again.state.fields, kept.state.fields, "{n}");
+        }
+    }
 }

@@ -89,9 +89,11 @@ impl Folding {
     pub fn ended(&mut self, seq: Seq, step: Arc<StepName>) {
         self.since.push_back((seq, Unfolded::Ended(step)));
     }
-    /// Folds as soon as there is anything to fold.
-    pub fn want(&mut self) {
+    /// Folds as soon as it can. Returns the last seq up to `stored` that there is to fold; `None`: there is nothing.
+    pub fn want(&mut self, stored: Seq) -> Option<Seq> {
+        let last = self.since.iter().map(|(seq, _)| *seq).take_while(|seq| *seq <= stored).last()?;
         self.wanted = true;
+        Some(last)
     }
 
     /// What a fold at this row end would take in, if it is time to look.
@@ -119,9 +121,9 @@ impl Folding {
         self.look_at = at + (at - self.manifest.seq).max(settings.delta_threshold);
     }
 
-    /// Is a fold asked for that has not come yet?
-    pub fn wanted(&self) -> bool {
-        self.wanted && !self.unsure && !self.since.is_empty()
+    /// No fold any more, before a restore.
+    pub fn give_up(&mut self) {
+        (self.busy, self.unsure) = (false, true);
     }
 
     /// A fold is done.
@@ -583,7 +585,7 @@ mod tests {
                 since.push((seq, change.clone()));
                 folding.changed(seq, Changed::State(change));
                 if draw.below(7) == 0 {
-                    folding.want();
+                    folding.want(Seq::MAX);
                 }
                 // The store is a little behind.
                 let at = seq.saturating_sub(draw.below(4));
@@ -624,7 +626,7 @@ mod tests {
             bytes += size(&changed);
             folding.changed(seq, changed);
             if seq % 1000 == 0 {
-                folding.want();
+                folding.want(Seq::MAX);
             }
             if let Some(draft) = look(&mut folding, &settings, seq) {
                 match draft.plan() {
@@ -680,7 +682,7 @@ mod tests {
         assert!(parts.manifest.rounds.len() == 1 && parts.manifest.rounds[0].done >= 950);
         assert!(parts.written < 3000, "{}", parts.written);
         folding.ended(1001, step);
-        folding.want();
+        folding.want(Seq::MAX);
         let plan = look(&mut folding, &settings, 1001).unwrap().plan().unwrap();
         parts.fold(&mut folding, plan);
         assert!(parts.manifest.rounds.is_empty());

@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::visit::Visit;
-use syn::{Expr, ExprReference, GenericParam, Lifetime, Path, Type};
+use syn::{Expr, ExprLit, ExprReference, GenericParam, Lifetime, Lit, Path, Type};
 
 use super::outer::Outer;
 use super::{Frame, at, body_name, option, ours, ours_at};
@@ -34,7 +34,7 @@ pub fn step(step: &Step) -> TokenStream {
 
     let result = frame.step_result(output);
     let returned = frame.returned(&quote_spanned!(here=> impl ::core::future::Future<Output = #result> + #captures));
-    let (body, taken, call) = (frame.body(), ours_local("call"), call(step, &frame, &ctx));
+    let (body, taken, call) = (frame.body(|name| used_at_call(step, name)), ours_local("call"), call(step, &frame, &ctx));
     let states: Vec<Leased> = step.shape.states.iter().enumerate().map(|(n, state)| Leased::new(n, state)).collect();
     let again = Again { frame: &frame, taken: &taken, args: &args, states: &states, turbofish: outer.turbofish(), output };
     let future = match &step.options.kind {
@@ -65,12 +65,17 @@ fn ours_local(name: &str) -> Ident {
 /// a key and the name of a state are his own code and need his own names for what they mention, if only in a format string.
 fn outer_name(step: &Step, arg: &Argument) -> Ident {
     let mut name = arg.ident.clone();
-    let mentions = |expr: &Expr| expr.to_token_stream().to_string().contains(&name.unraw().to_string());
-    let names = step.shape.states.iter().filter_map(|state| state.name.as_ref());
-    if !step.options.key.iter().chain(names).any(mentions) {
+    if !used_at_call(step, &name) {
         name.set_span(ours().located_at(name.span()));
     }
     name
+}
+
+/// Whether the key or the name of a state mentions this.
+fn used_at_call(step: &Step, name: &Ident) -> bool {
+    let mentions = |expr: &Expr| expr.to_token_stream().to_string().contains(&name.unraw().to_string());
+    let names = step.shape.states.iter().filter_map(|state| state.name.as_ref());
+    step.options.key.iter().chain(names).any(mentions)
 }
 
 /// Takes the identity of this call.
@@ -368,7 +373,7 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
 }
 
 /// The type of a state as the spec lists it; one that depends on what the step is generic over is known to no list.
-fn state_type(step: &Step, StateArgument { ty, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
+fn state_type(step: &Step, StateArgument { ty, name, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
     let params = step.function.sig.generics.params.iter().filter_map(|param| match param {
         GenericParam::Type(param) => Some(&param.ident),
         GenericParam::Const(param) => Some(&param.ident),
@@ -377,7 +382,12 @@ fn state_type(step: &Step, StateArgument { ty, .. }: &StateArgument, root: &Toke
     let mut generic = Mentions { params: params.collect(), found: false };
     generic.visit_type(ty);
     let (here, root) = (ours_at(ty), at(root, ours_at(ty)));
-    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()))
+    let named = match name {
+        None => TokenStream::new(),
+        Some(Expr::Lit(ExprLit { lit: lit @ Lit::Str(_), .. })) => quote_spanned!(here=> .named(#lit)),
+        Some(_) => quote_spanned!(here=> .named_at_the_call()),
+    };
+    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()#named))
 }
 
 /// Whether one of these parameters occurs.

@@ -28,7 +28,7 @@ pub fn task(task: &Task) -> TokenStream {
         }
         None => (quote!(_: ()), TokenStream::new()),
     };
-    let (marker, body, body_name) = (frame.marker_name(), frame.body(), body_name());
+    let (marker, body, body_name) = (frame.marker_name(), frame.body(|_| false), body_name());
     let returned = frame.returned(&quote_spanned!(here=> #marker, impl ::core::future::Future<Output = #output>));
     let block = frame.in_block(quote_spanned! {here=>
         #body

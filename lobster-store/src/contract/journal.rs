@@ -383,13 +383,17 @@ pub enum Folded {
     Busy,
 }
 
-/// The rule of [`fold`](Journal::fold), on a locked row and the seq of the run's snapshot (0: none). Never [`Busy`](Folded::Busy).
-pub fn decide_fold(row: Option<&RunRow>, snapshot: Seq, fold: &Fold) -> Folded {
+/// The rule of [`fold`](Journal::fold), on a locked row, and seq and manifest checksum of the run's snapshot. Never
+/// [`Busy`](Folded::Busy).
+///
+/// A fold whose snapshot is there already was offered before, and its answer was lost: it is done, and the same bytes again change
+/// nothing.
+pub fn decide_fold(row: Option<&RunRow>, snapshot: Option<(Seq, u32)>, fold: &Fold) -> Folded {
     match row {
         Some(row) if row.owner == Some(fold.incarnation) && row.epoch == fold.epoch && row.state == RunState::Running => {
-            // Offered again after an unknown outcome it may be there already: the same bytes again change nothing.
-            let builds = snapshot == fold.base || snapshot == fold.seq;
-            if row.tail >= fold.seq && builds { Folded::Done } else { Folded::Behind }
+            let there = snapshot == Some((fold.seq, fold.manifest.crc));
+            let builds = snapshot.map_or(0, |(seq, _)| seq) == fold.base;
+            if row.tail >= fold.seq && (builds || there) { Folded::Done } else { Folded::Behind }
         }
         _ => Folded::Fenced,
     }

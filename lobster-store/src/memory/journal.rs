@@ -226,7 +226,8 @@ impl State {
 
     fn fold(&mut self, fold: Fold) -> Folded {
         let run = self.run(fold.run);
-        let (fence, snapshot) = (run.map(|run| &run.hot.fence), run.map_or(0, |run| run.folding.seq()));
+        let snapshot = run.and_then(|run| run.folding.snapshot.as_ref()).map(|(seq, manifest)| (*seq, manifest.crc));
+        let fence = run.map(|run| &run.hot.fence);
         let fence = match fence {
             Some(fence) if planted!("fold_not_fenced") => Some(Cow::Owned(RunRow {
                 owner: Some(fold.incarnation),

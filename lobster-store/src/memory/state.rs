@@ -44,12 +44,6 @@ pub(super) struct Folding {
     pub(super) parts: BTreeMap<u64, Sealed>,
 }
 
-impl Folding {
-    pub(super) fn seq(&self) -> Seq {
-        self.snapshot.as_ref().map_or(0, |(seq, _)| *seq)
-    }
-}
-
 /// The synced version of a run that was changed since without a sync.
 struct Synced {
     hot: Hot,

@@ -6,10 +6,11 @@ use super::{
     Sqlite,
     append::{FENCE, fence, sealed_args},
     recording::part,
-    sql::{Args, ROWS_MAX, bucket, get, marks, replace, rows_of},
+    sql::{Args, ROWS_MAX, bucket, get, get_u32, marks, replace, rows_of},
     writer::Txn,
 };
 use crate::contract::{Fold, Folded, Result, RunId, Seq, StoredPart, decide_fold};
+use sqlx::sqlite::SqliteRow;
 use std::collections::HashMap;
 
 const PARTS: &str = "lobster_parts (run, id, crc, body)";
@@ -40,14 +41,21 @@ async fn fold(txn: &mut Txn, fold: Fold) -> Result<Folded> {
     args.push(fold.run.0.as_bytes().as_slice());
     let rows = txn.run(&look_text(), args).await?;
     let row = rows_of(&rows, 0).first();
-    let row = row.map(|row| Ok((fence(row)?.1, get::<Option<i64>>(row, SNAPSHOT)?))).transpose()?;
-    let snapshot: Seq = row.as_ref().and_then(|(_, seq)| *seq).map_or(0, i64::cast_unsigned);
-    let answer = decide_fold(row.as_ref().map(|(fence, _)| fence), snapshot, &fold);
+    let fenced = row.map(|row| Ok(fence(row)?.1)).transpose()?;
+    let answer = decide_fold(fenced.as_ref(), row.map(snapshot).transpose()?.flatten(), &fold);
     if answer == Folded::Done {
         drop_parts(txn, &fold).await?;
         write(txn, &fold).await?;
     }
     Ok(answer)
+}
+
+/// Seq and manifest checksum of the snapshot, if there is one.
+fn snapshot(row: &SqliteRow) -> Result<Option<(Seq, u32)>> {
+    match get::<Option<i64>>(row, SNAPSHOT)? {
+        None => Ok(None),
+        Some(seq) => Ok(Some((seq.cast_unsigned(), get_u32(row, SNAPSHOT + 1)?))),
+    }
 }
 
 /// A call of its own: in one with the new parts, each pair of their sizes would be a text of its own.
@@ -90,11 +98,14 @@ async fn write(txn: &mut Txn, fold: &Fold) -> Result<()> {
     Ok(())
 }
 
-/// Column of the snapshot's seq, behind the [`FENCE`].
+/// Column of the snapshot's seq, behind the [`FENCE`]; that of its checksum follows.
 const SNAPSHOT: usize = 8;
 
 pub(super) fn look_text() -> String {
-    format!("SELECT {FENCE}, (SELECT seq FROM lobster_manifests WHERE run = id) FROM lobster_runs WHERE id = ?;")
+    format!(
+        "SELECT {FENCE}, lobster_manifests.seq, lobster_manifests.crc \
+         FROM lobster_runs LEFT JOIN lobster_manifests ON lobster_manifests.run = lobster_runs.id WHERE lobster_runs.id = ?;"
+    )
 }
 
 /// Removes changes that are covered. Bounded by the first seq too, which is what the index knows.

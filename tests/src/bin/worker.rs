@@ -1,10 +1,14 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
-//! `worker <database> <world> <first> <runs>`; or `worker <database> <world> cancel <key>` and `.. resolve <key>`, which only ask.
+//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; or `.. cancel <key>` and `.. resolve <key>`, which only
+//! ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
-use lobster_core::{Ctx, Fate, Lobster, Result, RunState, Settings, StepCtx, StepErrorExt, crash_point, step, task};
+use lobster_core::{
+    Ctx, Fate, Field, Flow, Lobster, Log, Result, RunState, Settings, State, StepCtx, StepErrorExt, Table, crash_point, step,
+    task,
+};
 use lobster_tests::world::Line;
 use std::{process::ExitCode, sync::OnceLock, time::Duration};
 
@@ -81,6 +85,59 @@ async fn job(ctx: Ctx, run: String) -> Result<Vec<u64>> {
     let held = held(&ctx, &run).await?;
     let (third, fourth) = tokio::join!(ordinary(&ctx, &run, 2), ordinary(&ctx, &run, 3));
     Ok(vec![first.into(), durable.into(), retried, second.into(), probed, late.into(), held, third?.into(), fourth?.into()])
+}
+
+/// What a book's run has read, round by round.
+#[derive(State, Default)]
+struct Pages {
+    next: Field<u32>,
+    seen: Log<u32>,
+    counts: Table<u32, u32>,
+}
+
+fn turn(pages: &mut Pages, run: &str, kind: &str, to: u32) -> Result<Flow<u32>> {
+    let next = *pages.next;
+    if next == to {
+        return Ok(Flow::Done(next));
+    }
+    say("body", run, &format!("{kind}#{next}"), "-");
+    pages.next += 1;
+    pages.seen.push(next);
+    *pages.counts.entry(next % 7).or_default() += 1;
+    crash_point("P7");
+    Ok(Flow::Again)
+}
+
+#[step(durable)]
+async fn page(_ctx: &StepCtx, #[state] pages: &mut Pages, run: &str, to: u32) -> Result<Flow<u32>> {
+    turn(pages, run, "page", to)
+}
+
+#[step]
+async fn leaf(_ctx: &StepCtx, #[state] pages: &mut Pages, run: &str, to: u32) -> Result<Flow<u32>> {
+    turn(pages, run, "leaf", to)
+}
+
+#[task]
+async fn book(ctx: Ctx, plan: (String, u32)) -> Result<(u32, u32)> {
+    let (run, rounds) = plan;
+    let pages = ctx.repeat(|ctx| page(ctx, &run, 30)).await?;
+    let leaves = ctx.repeat(|ctx| leaf(ctx, &run, rounds)).await?;
+    Ok((pages, leaves))
+}
+
+/// Reads some books.
+async fn books(builder: lobster_core::Builder, runs: u32, rounds: u32) {
+    let lobster = builder.task(book).start().await.expect("the store opens");
+    let mut handles = Vec::new();
+    for n in 0..runs {
+        let key = format!("book-{n}");
+        handles.push(lobster.submit(book, (key.clone(), rounds)).key(key).await.expect("the store answers"));
+    }
+    for run in handles {
+        assert_eq!(run.outcome().await.expect("books end"), (30, rounds));
+    }
+    lobster.shutdown(Duration::from_secs(5)).await;
 }
 
 #[step]
@@ -161,6 +218,11 @@ async fn main() -> ExitCode {
             }
         }
         [verb] if verb == "poison" => poison(open()).await,
+        [verb, runs, rounds] if verb == "books" => {
+            settings.state.snapshot.delta_threshold = 5;
+            let builder = Lobster::open(database).settings(settings);
+            books(builder, runs.parse().expect("a number"), rounds.parse().expect("a number")).await;
+        }
         [first, runs] => {
             let first: u32 = first.parse().expect("a number");
             let runs: u32 = runs.parse().expect("a number");

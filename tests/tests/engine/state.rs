@@ -1,7 +1,7 @@
 //! State: recorded with the result of the step that changed it, or not at all.
 
 use lobster_core::{
-    Base, Ctx, ErrorKind, Field, Flow, Log, Reason, Result, RunFailed, RunId, Scratch, State, StepCtx, StepErrorExt,
+    Base, Ctx, ErrorKind, Field, FindingKind, Flow, Log, Reason, Result, RunFailed, RunId, Scratch, State, StepCtx, StepErrorExt,
     StepFailedKind, StepState, Table, step, task,
 };
 use lobster_tests::{Place, eventually, happen, happened, on_both, tiers, until};
@@ -213,6 +213,7 @@ async fn transfer(
     to: u32,
     cents: i64,
 ) -> Result<i64> {
+    assert_ne!(from, to, "a step cannot have a state twice");
     let was = *left.cents;
     tokio::task::yield_now().await;
     *left.cents = was - cents;
@@ -658,6 +659,178 @@ on_both! {
     }
 }
 
+mod checked {
+    use super::*;
+
+    #[derive(State, Default)]
+    #[state(name = "Shop", version = 2, migrate(1 = refuses))]
+    pub struct Shop {
+        pub euros: Field<u64>,
+    }
+
+    fn refuses(members: &mut lobster_core::Members) -> Result<(), lobster_core::BoxError> {
+        let names: Vec<u64> = members.take_log("names")?;
+        members.set_value("euros", &names.len())
+    }
+
+    #[step]
+    pub async fn sell(_ctx: &StepCtx, #[state] shop: &mut Shop) -> Result<()> {
+        shop.euros += 1;
+        Ok(())
+    }
+
+    #[task(steps = [sell])]
+    pub async fn shop(ctx: Ctx, world: u64) -> Result<u64> {
+        sell(&ctx).await?;
+        Ok(world)
+    }
+}
+
+/// A run with states under names that are known at the call, and left open.
+#[task(steps = [transfer, as_account])]
+async fn left_open(ctx: Ctx, world: String) -> Result<()> {
+    transfer(&ctx, 1, 2, 5).await?;
+    as_account(&ctx).await?;
+    Ok(pause(&ctx, &world, 1).await?)
+}
+
+/// The same steps, whose states are not what they were.
+mod of_another_type {
+    use super::*;
+
+    #[step]
+    pub async fn transfer(_ctx: &StepCtx, #[state(name = format!("account-{of}"))] pair: &mut Pair, of: u32) -> Result<u32> {
+        *pair.one = of;
+        Ok(of)
+    }
+
+    #[derive(State, Default)]
+    pub struct Cents {
+        pub cents: Field<String>,
+    }
+
+    #[step]
+    pub async fn as_account(_ctx: &StepCtx, #[state(name = "shared")] cents: &mut Cents) -> Result<()> {
+        cents.cents.set("many".into());
+        Ok(())
+    }
+
+    #[task(steps = [transfer, as_account])]
+    pub async fn left_open(ctx: Ctx, _world: String) -> Result<()> {
+        transfer(&ctx, 1).await?;
+        Ok(as_account(&ctx).await?)
+    }
+}
+
+mod fitting {
+    use super::*;
+
+    #[task(steps = [super::new::sell])]
+    pub async fn shop(ctx: Ctx, world: String) -> Result<u64> {
+        super::pause(&ctx, &world, 0).await?;
+        Ok(super::new::sell(&ctx, 6).await?)
+    }
+}
+
+on_both! {
+    async fn a_dry_run_lists_what_would_fail(place) {
+        let world = place.url().to_owned();
+        let before = place.open().task(old::shop).task(transfers).start().await.unwrap();
+        let ended = before.submit(transfers, 2).key("ended").await.unwrap();
+        ended.outcome().await.unwrap();
+        let run = before.submit(old::shop, world.clone()).key("open").await.unwrap();
+        until(&world, "pause 0", 1).await;
+        before.shutdown(Duration::from_secs(5)).await;
+
+        let report = place.open().task(fitting::shop).check().await.unwrap();
+        assert_eq!((report.runs, report.findings), (1, vec![]));
+        let report = place.open().task(old::shop).check().await.unwrap();
+        assert_eq!(report.failures().count(), 0);
+        assert_eq!(report.findings[0].kind, FindingKind::Unchecked, "this one lists no steps");
+        let report = place.open().task(checked::shop).check().await.unwrap();
+        let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
+        assert_eq!(kinds, [(run.id(), FindingKind::Input), (run.id(), FindingKind::State)]);
+        let text = report.findings[1].to_string();
+        assert!(text.contains("(open)") && text.contains("the migration from version 1 failed"), "{text}");
+        let report = place.open().check().await.unwrap();
+        assert_eq!(report.findings[0].kind, FindingKind::Task);
+
+        // It went nowhere, and goes on.
+        let after = place.open().task(new::shop).start().await.unwrap();
+        assert_eq!(after.run(new::shop, run.id()).outcome().await.unwrap(), 11);
+        // What newer code has recorded, older code only lists.
+        let world = format!("{world} again");
+        let run = after.submit(new::shop, world.clone()).await.unwrap();
+        until(&world, "pause 0", 1).await;
+        after.shutdown(Duration::from_secs(5)).await;
+        let report = place.open().task(older_list::shop).check().await.unwrap();
+        let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
+        assert_eq!(kinds, [(run.id(), FindingKind::NewerState)]);
+    }
+
+    async fn a_dry_run_knows_states_by_the_names_that_steps_give_them(place) {
+        let world = place.url().to_owned();
+        let lobster = place.open().task(left_open).start().await.unwrap();
+        lobster.submit(left_open, world.clone()).await.unwrap();
+        until(&world, "pause 1", 1).await;
+        lobster.shutdown(Duration::from_secs(5)).await;
+        let report = place.open().task(left_open).check().await.unwrap();
+        assert_eq!((report.runs, report.findings), (1, vec![]));
+        let report = place.open().task(of_another_type::left_open).check().await.unwrap();
+        let found: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.message.contains("`shared`"))).collect();
+        // A pair has neither of an account's members: as far as it is concerned they are a newer node's.
+        assert_eq!(found, [(FindingKind::State, true)], "{:?}", report.findings);
+    }
+
+    async fn a_run_is_folded_on_demand(place) {
+        let lobster = place.open().task(waiting).start().await.unwrap();
+        let world = place.url().to_owned();
+        let run = lobster.submit(waiting, world.clone()).await.unwrap();
+        until(&world, "waits", 1).await;
+        assert!(lobster.fold(run.id()).await.unwrap());
+        let view = lobster.show(run.id()).await.unwrap();
+        assert_eq!((view.snapshot, recorded(&lobster, run.id()).await), (Some(3), words(&["a", "b", "c"])));
+        assert!(!lobster.fold(run.id()).await.unwrap(), "nothing has come since");
+        happen(&world, "go on");
+        run.outcome().await.unwrap();
+        assert_eq!(recorded(&lobster, run.id()).await, words(&["a", "b", "c", "d"]));
+        // Its last moment in memory may not be over.
+        let late = lobster.fold(run.id()).await.map_err(|error| error.kind());
+        assert!(matches!(late, Ok(false) | Err(ErrorKind::NotFound)), "{late:?}");
+    }
+}
+
+mod older_list {
+    use super::*;
+
+    #[task(steps = [super::old::sell])]
+    pub async fn shop(ctx: Ctx, _world: String) -> Result<u64> {
+        Ok(super::old::sell(&ctx, 6).await?)
+    }
+}
+
+#[step]
+async fn waits(_ctx: &StepCtx, world: &str) -> Result<()> {
+    happen(world, "waits");
+    until(world, "go on", 1).await;
+    Ok(())
+}
+
+#[step(durable)]
+async fn durable_word(_ctx: &StepCtx, #[state] import: &mut Import, word: &str) -> Result<()> {
+    add(import, word);
+    Ok(())
+}
+
+#[task]
+async fn waiting(ctx: Ctx, world: String) -> Result<()> {
+    for word in ["a", "b", "c"] {
+        durable_word(&ctx, word).await?;
+    }
+    waits(&ctx, &world).await?;
+    Ok(durable_word(&ctx, "d").await?)
+}
+
 #[tokio::test]
 async fn steps_of_a_unit_test_share_their_states() {
     let ctx = Ctx::detached();
@@ -667,6 +840,20 @@ async fn steps_of_a_unit_test_share_their_states() {
     assert_eq!(Some(before), words(&["a"]));
     assert_eq!(ctx.repeat(|ctx| count(ctx, world, 20)).await.unwrap(), 20);
     let RunFailed::Failed(_) = RunFailed::Failed(fails(&ctx).await) else { unreachable!() };
+}
+
+#[step]
+async fn in_turn(_ctx: &StepCtx, #[state] import: &mut Import, word: &str) -> Result<usize> {
+    import.accepted.push(word.to_owned());
+    tokio::task::yield_now().await;
+    Ok(import.accepted.len())
+}
+
+#[tokio::test]
+async fn steps_of_a_unit_test_take_their_states_in_the_order_of_their_calls() {
+    let ctx = Ctx::detached();
+    let places = tokio::join!(in_turn(&ctx, "a"), in_turn(&ctx, "b"), in_turn(&ctx, "c"), in_turn(&ctx, "d"));
+    assert_eq!((places.0.unwrap(), places.1.unwrap(), places.2.unwrap(), places.3.unwrap()), (1, 2, 3, 4));
 }
 
 async fn fails(ctx: &Ctx) -> lobster_core::StepFailed {

@@ -226,6 +226,19 @@ pub async fn a_fold_from_a_snapshot_that_is_not_the_stored_one_is_behind(world: 
     assert_eq!(world.read(grant.run).await, before);
 }
 
+pub async fn a_fold_offered_again_is_there_already(world: World) {
+    let node = world.node().await;
+    let grant = changed(&world, &node, 4).await;
+    let first = fold(&node, &grant, 0, 2, &[1]);
+    assert_eq!(node.fold(first.clone()).await, Folded::Done);
+    let second = going_on(fold(&node, &grant, 2, 3, &[2]), &[], &[1]);
+    assert_eq!(node.fold(second.clone()).await, Folded::Done);
+    let before = world.read(grant.run).await;
+    assert_eq!(node.fold(second).await, Folded::Done, "its answer was lost");
+    assert_eq!(node.fold(first).await, Folded::Behind, "another one has followed");
+    assert_eq!(world.read(grant.run).await, before);
+}
+
 pub async fn a_fold_by_a_displaced_holder_is_fenced(world: World) {
     let (old, new) = (world.node().await, world.node().await);
     let grant = changed(&world, &old, 3).await;

@@ -159,6 +159,7 @@ macro_rules! conformance {
                 a_fold_may_have_hundreds_of_parts
                 a_fold_of_a_run_that_does_not_exist_is_fenced
                 a_fold_of_a_run_that_is_not_running_is_fenced
+                a_fold_offered_again_is_there_already
                 a_fold_removes_the_changes_it_covers_and_no_others
                 a_fold_survives_its_process
                 a_fold_under_an_older_epoch_is_fenced
