@@ -87,13 +87,9 @@ impl Book {
             5 => {
                 // As a whole, but for what was written once and what is never lost.
                 let (first, all) = (std::mem::take(&mut self.first), std::mem::take(&mut self.all));
-                *self = Self {
-                    first,
-                    all,
-                    count: Field::new(page.count),
-                    rounds: Field::new(page.rounds.clone()),
-                    ..Self::default()
-                };
+                let (count, rounds) = (Field::new(page.count), Field::new(page.rounds.clone()));
+                let mark = std::mem::take(&mut self.mark);
+                *self = Self { first, all, count, rounds, mark, ..Self::default() };
                 page.some.clear();
                 page.table.clear();
             }
@@ -116,7 +112,7 @@ impl Book {
             *self.rounds.entry(label).or_default() += 1;
             *page.rounds.entry(label).or_default() += 1;
         }
-        Scratch::fill(&mut self.mark, page.count);
+        *self.mark = page.count;
         page
     }
 

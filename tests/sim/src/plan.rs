@@ -39,7 +39,7 @@ pub(crate) struct Act {
     pub rounds: u32,
     /// Failed attempts take longer than they may (steps with states).
     pub stalls: bool,
-    /// It never ends.
+    /// Its attempts never end by themselves.
     pub hangs: bool,
 }
 

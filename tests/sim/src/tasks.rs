@@ -403,12 +403,20 @@ async fn race(ctx: &Ctx, body: &Body, act: &Act, ms: u64, again: bool) -> Result
     }
 }
 
-/// Drops a call that never ends once another has ended.
+/// Drops a call that never ends, unless its attempts do, once another has ended.
 async fn leave(ctx: &Ctx, body: &Body, act: &Act, other: &Act) -> Result<Sight> {
-    tokio::select! {
+    let mut beside = pin!(call(ctx, other));
+    let first = tokio::select! {
         biased;
-        seen = call(ctx, act) => see(body, act, seen).map_err(Into::into),
-        seen = call(ctx, other) => see(body, other, seen).map_err(Into::into),
+        seen = call(ctx, act) => Err(seen),
+        seen = &mut beside => Ok(seen),
+    };
+    match first {
+        Ok(seen) => see(body, other, seen),
+        Err(seen) => {
+            see(body, act, seen)?;
+            see(body, other, beside.await)
+        }
     }
 }
 

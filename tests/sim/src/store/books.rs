@@ -11,7 +11,7 @@ use lobster_core::{
     RunId,
     store::contract::{
         Recording, Seq, Snapshot, StoredRow,
-        record::{Changed, Fact, Kind, Manifest, Part, Round, What, Whole, digest, open_changes, open_deltas},
+        record::{Changed, Fact, Kind, Manifest, Part, Round, StateChange, What, Whole, digest, open_changes, open_deltas},
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,7 @@ fn read(run: RunId, recording: &Recording) -> Result<Books, String> {
         let changes = open_changes(run, row.epoch, row.from, row.to, &row.sealed.body, row.sealed.crc);
         for (seq, changed) in changes.map_err(|error| error.to_string())? {
             seqs.insert(seq);
-            found.push((seq, Found::Changed(changed)));
+            found.push((seq, Found::Changed(Box::new(changed))));
         }
     }
     for row in &recording.deltas {
@@ -86,20 +86,13 @@ fn read(run: RunId, recording: &Recording) -> Result<Books, String> {
     found.sort_by_key(|(seq, _)| *seq);
     for (seq, found) in found {
         match found {
-            Found::Changed(Changed::State(change)) => {
-                let members = states.entry(change.state.clone()).or_default();
-                if change.whole {
-                    members.clear();
+            Found::Changed(changed) => match *changed {
+                Changed::State(change) => {
+                    let members = states.entry(change.state.clone()).or_default();
+                    change_of(members, change).map_err(|why| format!("seq {seq}: {why}"))?;
                 }
-                for member in change.members {
-                    if member.whole {
-                        members.remove(&member.member);
-                    }
-                    let what = member.what.ok_or("a change of nothing")?;
-                    add(members, &member.member, what).map_err(|why| format!("seq {seq}, state {}: {why}", change.state))?;
-                }
-            }
-            Found::Changed(Changed::Round(round)) => under_way(run, &round, &mut rounds),
+                Changed::Round(round) => under_way(run, &round, &mut rounds),
+            },
             Found::Ended(step) if seq <= folded && rounds.contains_key(&step) => {
                 return Err(format!("the snapshot at {folded} keeps rounds of step {step}, which ended at {seq}"));
             }
@@ -110,8 +103,22 @@ fn read(run: RunId, recording: &Recording) -> Result<Books, String> {
     Ok(Books { pages: pages.collect::<Result<_, String>>()?, rounds, folded })
 }
 
+fn change_of(members: &mut BTreeMap<String, Raw>, change: StateChange) -> Result<(), String> {
+    if change.whole {
+        members.clear();
+    }
+    for member in change.members {
+        if member.whole {
+            members.remove(&member.member);
+        }
+        let what = member.what.ok_or("a change of nothing")?;
+        add(members, &member.member, what).map_err(|why| format!("state {}: {why}", change.state))?;
+    }
+    Ok(())
+}
+
 enum Found {
-    Changed(Changed),
+    Changed(Box<Changed>),
     /// A step has its result.
     Ended(Step),
 }
