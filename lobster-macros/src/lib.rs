@@ -28,7 +28,7 @@ pub fn step(options: TokenStream, item: TokenStream) -> TokenStream {
 pub fn state(item: TokenStream) -> TokenStream {
     match parse::state(item.into()) {
         Ok(state) => emit::state(&state).into(),
-        Err((error, rest)) => fallback::state(&error, rest.as_ref()).into(),
+        Err(broken) => fallback::state(&broken.0, broken.1.as_ref()).into(),
     }
 }
 

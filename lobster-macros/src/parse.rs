@@ -40,14 +40,14 @@ pub fn task(options: TokenStream, item: TokenStream) -> Result<Task, Box<Broken<
 }
 
 /// Reads a struct under `#[derive(State)]`; with mistakes, what could be understood of it.
-pub fn state(item: TokenStream) -> Result<State, (syn::Error, Option<State>)> {
+pub fn state(item: TokenStream) -> Result<State, Box<(syn::Error, Option<State>)>> {
     let mut errors = Errors::default();
-    let item: DeriveInput = syn::parse2(item).map_err(|error| (error, None))?;
+    let item: DeriveInput = syn::parse2(item).map_err(|error| Box::new((error, None)))?;
     let state = state::read(item, &mut errors);
     match (errors.into_error(), state) {
         (None, Some(state)) => Ok(state),
-        (Some(error), state) => Err((error, state)),
-        (None, None) => Err((syn::Error::new(Span::call_site(), "this item is not supported"), None)),
+        (Some(error), state) => Err(Box::new((error, state))),
+        (None, None) => Err(Box::new((syn::Error::new(Span::call_site(), "this item is not supported"), None))),
     }
 }
 

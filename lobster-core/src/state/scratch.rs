@@ -31,16 +31,17 @@ use std::{
 /// ```
 pub struct Scratch<T>(Option<T>);
 
+/// Functions, not methods: a method of this name is one of the value.
 impl<T> Scratch<T> {
     /// Is it to be made anew?
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+    pub fn is_empty(this: &Self) -> bool {
+        this.0.is_none()
     }
     /// Puts a value there.
-    pub fn fill(&mut self, value: T) {
-        self.0 = Some(value);
+    pub fn fill(this: &mut Self, value: T) {
+        this.0 = Some(value);
     }
-    /// Puts the default there, if it is to be made anew.
+    /// Puts the default there, if it is to be made anew. `#[derive(State)]` calls it, by [`expand::Recorded`](crate::expand::Recorded).
     pub fn fill_by_default(&mut self)
     where
         T: Default,

@@ -6,7 +6,7 @@ use proc_macro2::TokenStream;
 use quote::quote_spanned;
 use syn::ext::IdentExt;
 
-use super::{at, ours, ours_at};
+use super::{at, ours_at};
 use crate::model::{Member, State};
 
 /// The implementation.
@@ -63,12 +63,12 @@ fn fill(member: &Member, root: &TokenStream) -> TokenStream {
     };
     // One place where the types must meet, so that a member that is no scratch is shown once.
     let scratch = quote_spanned!(here=> let scratch: fn(&mut Self) -> &mut #root::Scratch<_> = |state| &mut state.#ident;);
-    let made = quote_spanned!(ours_at(path)=> let value = #path(&*self););
-    quote_spanned! {ours()=> {
+    let root = at(&root, ours_at(path));
+    quote_spanned! {ours_at(path)=> {
         #scratch
-        if scratch(self).is_empty() {
-            #made
-            scratch(self).fill(value);
+        if #root::Scratch::is_empty(scratch(self)) {
+            let value = #path(&*self);
+            #root::Scratch::fill(scratch(self), value);
         }
     }}
 }

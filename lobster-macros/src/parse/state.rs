@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
+use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Data, DeriveInput, Field, Fields, GenericParam, LitInt, Meta, Path, Token, parenthesized};
 
@@ -134,6 +135,13 @@ fn migrate(option: &Given) -> syn::Result<Vec<Written>> {
     }
     let content;
     parenthesized!(content in input);
+    let all = chained(&content, usage);
+    // What was not understood is left, so that it is not reported as unexpected too.
+    content.parse::<TokenStream>()?;
+    all
+}
+
+fn chained(content: ParseStream, usage: &str) -> syn::Result<Vec<Written>> {
     let expected =
         |error: syn::Error| syn::Error::new(error.span(), format!("expected a version and a function: write `{usage}`"));
     let mut all = Vec::new();

@@ -41,15 +41,14 @@ pub fn read(typed: &PatType, place: usize, before: &[StateArgument], kind: &Kind
         errors.at(second, "`#[state]` is given twice");
         return None;
     }
-    let name = name(attr, errors);
-    let named = argument(typed, errors).is_some();
-    let ty = referent(&typed.ty, errors)?;
+    let (name, named, ty) = (name(attr, errors), argument(typed, errors), referent(&typed.ty, errors));
+    let (name, _, ty) = (name?, named?, ty?);
     if name.is_none() && before.iter().any(|other| other.name.is_none() && same(&other.ty, &ty)) {
         let message = "this state is asked for twice under one name: give one of them another, `#[state(name = \"..\")]`";
         errors.at(&typed.ty, message);
         return None;
     }
-    named.then_some(StateArgument { place, ty, name })
+    Some(StateArgument { place, ty, name })
 }
 
 /// Whether two types are written alike.
@@ -57,18 +56,28 @@ fn same(a: &Type, b: &Type) -> bool {
     a.to_token_stream().to_string() == b.to_token_stream().to_string()
 }
 
-/// The name that the attribute gives; a wrong one counts as not given.
-fn name(attr: &Attribute, errors: &mut Errors) -> Option<Expr> {
-    let mut name = None;
-    match &attr.meta {
-        Meta::Path(_) => {}
-        Meta::List(list) => each(list.tokens.clone(), &STATE, errors, |option| {
-            name = Some(expression(&option)?);
-            Ok(())
-        }),
-        Meta::NameValue(meta) => errors.at(meta, "write `#[state]`, or `#[state(name = ..)]` for another name than its type's"),
+/// The name that the attribute gives, if it gives one; nothing if it is wrong.
+fn name(attr: &Attribute, errors: &mut Errors) -> Option<Option<Expr>> {
+    let list = match &attr.meta {
+        Meta::Path(_) => return Some(None),
+        Meta::List(list) => list,
+        Meta::NameValue(meta) => {
+            errors.at(meta, "write `#[state]`, or `#[state(name = ..)]` for another name than its type's");
+            return None;
+        }
+    };
+    let (mut name, mut wrong) = (None, Errors::default());
+    each(list.tokens.clone(), &STATE, &mut wrong, |option| {
+        name = Some(expression(&option)?);
+        Ok(())
+    });
+    match wrong.into_error() {
+        Some(error) => {
+            errors.push(error);
+            None
+        }
+        None => Some(name),
     }
-    name
 }
 
 fn expression(option: &Given) -> syn::Result<Expr> {

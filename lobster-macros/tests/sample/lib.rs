@@ -22,7 +22,7 @@
 
 use std::borrow::Cow;
 
-use lobster_core::{Ctx, Fate, Result, StepCtx, step, task};
+use lobster_core::{Base, Ctx, Fate, Field, Flow, Log, Result, Scratch, State, StepCtx, Table, step, task};
 
 /// Doubles.
 #[step(retry(attempts = 1, first = 1ms, factor = 1, cap = 1s, jitter = full))]
@@ -52,6 +52,52 @@ pub async fn doubles(ctx: Ctx, number: u32) -> Result<usize> {
     double(&ctx, &number, text.into()).await.map_err(Into::into)
 }
 
+/// How far it came.
+#[derive(Debug, State, Default)]
+#[state(name = "sample.import")]
+pub struct Import {
+    source: Base<String>,
+    /// Everybody may know.
+    pub cursor: Field<u64>,
+    words: Log<String>,
+    #[state(rename = "counts")]
+    totals: Table<String, u64>,
+    #[state(rebuild = longest)]
+    longest: Scratch<usize>,
+    unused: Scratch<()>,
+}
+
+fn longest(import: &Import) -> usize {
+    import.words.iter().map(String::len).max().unwrap_or_default()
+}
+
+/// Only scratch.
+#[derive(Debug, State, Default)]
+pub(crate) struct Cache {
+    words: Scratch<Vec<String>>,
+}
+
+/// Takes the next word.
+#[step(durable, key = &text)]
+pub async fn next(
+    ctx: &StepCtx,
+    text: String,
+    #[state] import: &mut Import,
+    source: &str,
+    #[state(name = format!("cache.{source}"))] cache: &mut Cache,
+) -> Result<Flow<u64>> {
+    std::future::ready(()).await;
+    if import.source.get().is_none() {
+        import.source.set(source.to_owned())?;
+    }
+    cache.words.push(text.clone());
+    *import.longest = text.len().max(*import.longest);
+    *import.totals.entry(text.clone()).or_default() += u64::from(ctx.attempt());
+    import.words.push(text);
+    import.cursor += 1;
+    Ok(Flow::Done(*import.cursor))
+}
+
 /// Does nothing.
 #[task]
 pub async fn nothing(_ctx: Ctx) -> Result<()> {
@@ -65,6 +111,35 @@ pub mod renamed {
     /// Triples.
     #[engine::step(crate = "crate::renamed::engine", durable)]
     pub async fn triple(_ctx: &engine::StepCtx, number: u32) -> engine::Result<u32> {
+        Ok(number * 3)
+    }
+
+    /// How much was tripled.
+    #[derive(Debug, engine::State, Default)]
+    #[state(crate = "crate::renamed::engine", version = 2, migrate(1 = up))]
+    pub struct Tripled {
+        numbers: engine::Log<u32>,
+        #[state(rebuild = count)]
+        count: engine::Scratch<usize>,
+        last: engine::Scratch<u32>,
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "that is what a migration returns")]
+    fn up(members: &mut engine::Members) -> Result<(), engine::BoxError> {
+        members.rename("all", "numbers");
+        Ok(())
+    }
+
+    fn count(tripled: &Tripled) -> usize {
+        tripled.numbers.len()
+    }
+
+    /// Triples, and knows it.
+    #[engine::step(crate = "crate::renamed::engine")]
+    pub async fn keep(_ctx: &engine::StepCtx, number: u32, #[state] tripled: &mut Tripled) -> engine::Result<u32> {
+        tripled.numbers.push(number * 3);
+        *tripled.count += 1;
+        *tripled.last = number;
         Ok(number * 3)
     }
 

@@ -1,12 +1,15 @@
-//! An irreversible step changes no state.
+//! An irreversible step has no state, and says why.
 
-use lobster_core::{Result, StepCtx, step};
+use lobster_core::{Field, Result, State, StepCtx, step};
 
-struct Import;
+#[derive(State, Default)]
+struct Import {
+    cursor: Field<u64>,
+}
 
 #[step(irreversible, in_doubt = hold)]
 async fn charge(_ctx: &StepCtx, #[state] import: &mut Import) -> Result<()> {
-    let Import = import;
+    import.cursor += 1;
     Ok(())
 }
 
