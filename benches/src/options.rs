@@ -10,7 +10,8 @@ use lexopt::prelude::*;
 use std::path::PathBuf;
 
 /// For people.
-pub const HELP: &str = "benches --store sqlite|memory [figure ..]\n\n  figures: W1 W1L W1d W1i W2 W2i W3 W3b W5 (default: all)\n  \
+pub const HELP: &str = "benches --store sqlite|memory [figure ..]\n\n  figures: W1 W1L W1d W1i W2 W2i W3 W3b W5\n           W6 W6b W6log W6logb W6table W6tableb W11 W12 W12rows \
+                        (default: all)\n  \
                         One JSON line per figure on stdout, a table on stderr.";
 
 /// The store beneath the engine.
@@ -63,6 +64,8 @@ pub struct Child {
     pub done: u32,
     /// Is it the first life?
     pub first: bool,
+    /// Has the run a state?
+    pub state: bool,
 }
 
 /// What this process is for.
@@ -114,5 +117,6 @@ fn child(mut words: lexopt::Parser) -> Result<Command> {
         steps: value()?.parse()?,
         done: value()?.parse()?,
         first: value()? == "first",
+        state: value()? == "state",
     }))
 }

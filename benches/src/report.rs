@@ -42,7 +42,7 @@ pub fn line(figure: &Figure, options: &Options, machine: &str, rounds: &[Round])
         max: short(values.last().copied().unwrap_or(0.0)),
         syncs: syncs.get(syncs.len() / 2).copied().unwrap_or(0),
         bare: bare.map(short),
-        ratio: bare.filter(|_| figure.beside).map(|bare| round_to(value / bare, 100.0)),
+        ratio: bare.filter(|_| figure.beside).map(|bare| round_to(value / bare, 1_000.0)),
         mode: match options.store {
             Store::Sqlite => figure.mode,
             Store::Memory => "memory",
@@ -110,12 +110,12 @@ impl Table {
         let number = |number: &Option<Number>| number.as_ref().map_or_else(|| "-".to_owned(), |number| number.to_string());
         eprintln!("\n{}", self.head);
         eprintln!(
-            "{:<6} {:>10} {:<8} {:>10} {:>10} {:>6} {:>8} {:>8}  mode",
+            "{:<8} {:>10} {:<8} {:>10} {:>10} {:>6} {:>9} {:>8}  mode",
             "figure", "value", "unit", "min", "max", "syncs", "bare", "ratio"
         );
         for row in &self.rows {
             eprintln!(
-                "{:<6} {:>10} {:<8} {:>10} {:>10} {:>6} {:>8} {:>8}  {}",
+                "{:<8} {:>10} {:<8} {:>10} {:>10} {:>6} {:>9} {:>8}  {}",
                 row.figure,
                 row.value.to_string(),
                 row.unit,

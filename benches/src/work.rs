@@ -44,7 +44,8 @@ pub fn began() -> Option<Mark> {
     WATCH.lock().expect("no code that can panic runs under this lock").began
 }
 
-fn begin() {
+/// Says that a body begins.
+pub fn begin() {
     let mut watch = WATCH.lock().expect("no code that can panic runs under this lock");
     if let Some(meter) = watch.meter.take() {
         watch.began = Some(meter.mark());

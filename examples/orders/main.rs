@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn play() -> anyhow::Result<ExitCode> {
-    let (role, options) = options::parse(std::env::args_os().skip(1), &options::default_folder()?)?;
+    let (role, options) = options::parse(std::env::args_os().skip(1), &options::default_folder("orders")?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match role {
         Role::Supervise => runtime.block_on(supervise(&options)),

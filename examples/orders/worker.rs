@@ -2,7 +2,6 @@
 //! and started again, it submits the same keys and gets the same runs.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,7 +9,7 @@ use lobster_core::{Client, Handle, Lobster, RunState, Settings};
 use lobster_examples::book::{self, Order};
 use lobster_examples::ledger;
 use lobster_examples::options::Options;
-use tokio::sync::oneshot;
+use lobster_examples::working::{self, asked_to_stop};
 use tokio::task::JoinSet;
 
 use crate::checkout::{checkout, use_ledger};
@@ -23,7 +22,7 @@ const CONNECTIONS: usize = 4;
 const DRAIN: Duration = Duration::from_secs(10);
 /// How often to look for runs that wait for a person.
 const LOOK: Duration = Duration::from_secs(1);
-/// Names the least important log lines of the engine to show on standard error: `error`, `warn`, `info`, `debug`, `trace`.
+/// Names the least important log lines of the engine to show.
 const LOG: &str = "ORDERS_LOG";
 
 /// Works until every order's run has ended, or the supervisor asks to stop by closing the standard input.
@@ -31,7 +30,7 @@ const LOG: &str = "ORDERS_LOG";
 /// # Errors
 /// Lobster cannot be opened, or runs are left that only a person can let go on.
 pub async fn work(options: &Options) -> anyhow::Result<()> {
-    log_if_asked();
+    working::log_if_asked(LOG);
     let stop = asked_to_stop();
     use_ledger(ledger::Client::open(&options.ledger, CONNECTIONS));
     let lobster = Lobster::open(&options.db).task(checkout).settings(settings(options)).start().await?;
@@ -92,7 +91,7 @@ async fn all_ended(client: &Client, handles: Vec<Handle<checkout>>) -> anyhow::R
                         Ok(_papers) => finished += 1,
                         Err(failed) => eprintln!("{failed}"),
                     }
-                    println!("finished {finished}");
+                    working::finished(finished);
                 }
             },
             _ = look.tick() => {
@@ -105,21 +104,5 @@ async fn all_ended(client: &Client, handles: Vec<Handle<checkout>>) -> anyhow::R
                 }
             }
         }
-    }
-}
-
-/// Completes when the standard input ends. Read on a thread of its own: a process that is done does not wait for it.
-fn asked_to_stop() -> oneshot::Receiver<()> {
-    let (asked, stop) = oneshot::channel();
-    std::thread::spawn(move || {
-        let _ended = std::io::stdin().read_to_end(&mut Vec::new());
-        let _already_done = asked.send(());
-    });
-    stop
-}
-
-fn log_if_asked() {
-    if let Some(level) = std::env::var(LOG).ok().and_then(|level| level.parse::<tracing::Level>().ok()) {
-        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     }
 }

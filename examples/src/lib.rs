@@ -1,14 +1,16 @@
-//! The parts of the `orders` example that are not the engine: the order book, the ledger that plays the outside world,
-//! the supervisor that kills and restarts the working process, and the figures read back at the end.
+//! The parts of the `orders` and `navaids` examples that are not the engine: the order book, the ledger that plays the outside world,
+//! the supervisors that kill and restart a working process, and the figures read back at the end.
 //!
-//! Nothing in this library knows lobster; the engine is used in `orders/checkout.rs` and `orders/worker.rs` only.
+//! Nothing in this library knows lobster; the engine is used in the folders `orders` and `navaids` only.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
 pub mod book;
 pub mod chaos;
 pub mod figures;
 pub mod ledger;
+pub mod navaids;
 pub mod options;
 pub mod pricing;
 pub mod progress;
 pub mod supervisor;
+pub mod working;

@@ -131,7 +131,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
     Ok((role, options))
 }
 
-fn number(parser: &mut lexopt::Parser, option: &str, min: u64, max: u64) -> anyhow::Result<u64> {
+/// Reads the value of an option that is a whole number within bounds.
+pub(crate) fn number(parser: &mut lexopt::Parser, option: &str, min: u64, max: u64) -> anyhow::Result<u64> {
     let text = parser.value()?.string()?;
     match text.parse::<u64>() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
@@ -139,13 +140,13 @@ fn number(parser: &mut lexopt::Parser, option: &str, min: u64, max: u64) -> anyh
     }
 }
 
-/// `<target directory>/orders` of the program that is running: an example is built into `<target directory>/<profile>/examples`.
+/// `<target directory>/<name>` of the program that is running: an example is built into `<target directory>/<profile>/examples`.
 ///
 /// # Errors
 /// The program's own path is unknown.
-pub fn default_folder() -> anyhow::Result<PathBuf> {
+pub fn default_folder(name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("the path of this program")?;
-    Ok(program.ancestors().nth(3).unwrap_or(Path::new("target")).join("orders"))
+    Ok(program.ancestors().nth(3).unwrap_or(Path::new("target")).join(name))
 }
 
 #[cfg(test)]

@@ -13,11 +13,62 @@ const BAR_EVERY: Duration = Duration::from_millis(100);
 /// How often a plain line is written.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// The live view of one job.
-pub struct Progress {
-    orders: u64,
+/// How far something is.
+pub struct View {
+    total: u64,
+    /// What is counted.
+    unit: &'static str,
     bar: Option<ProgressBar>,
     last_line: Instant,
+}
+
+impl View {
+    /// A view of so many of these.
+    pub fn new(total: u64, unit: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}  {{msg}}"));
+            ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Self { total, unit, bar, last_line: Instant::now() }
+    }
+
+    /// How often [`show`](Self::show) wants to be called.
+    pub fn every(&self) -> Duration {
+        if self.bar.is_some() { BAR_EVERY } else { LINE_EVERY / 4 }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&mut self, done: u64, text: &str) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done);
+                bar.set_message(text.to_owned());
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => self.line(done, text),
+            None => {}
+        }
+    }
+
+    /// Takes the bar away and leaves a line that says how far it came.
+    pub fn end(mut self, done: u64, text: &str) {
+        self.voice().end();
+        self.line(done, text);
+    }
+
+    fn line(&mut self, done: u64, text: &str) {
+        self.last_line = Instant::now();
+        eprintln!("{done}/{} {}  {text}", self.total, self.unit);
+    }
+
+    /// Somebody else's way to say something while the bar is there.
+    pub fn voice(&self) -> Voice {
+        Voice { bar: self.bar.clone() }
+    }
+}
+
+/// The live view of one job of orders.
+pub struct Progress {
+    view: View,
     /// Rates are those of this job, not of the ones before on the same files.
     began: Instant,
     executed_before: Option<u64>,
@@ -26,34 +77,19 @@ pub struct Progress {
 impl Progress {
     /// A view of a job of so many orders.
     pub fn new(orders: usize) -> Self {
-        let orders = u64::try_from(orders).unwrap_or(u64::MAX);
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} orders  {msg}");
-            ProgressBar::new(orders).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
-        let now = Instant::now();
-        Self { orders, bar, last_line: now, began: now, executed_before: None }
+        let view = View::new(u64::try_from(orders).unwrap_or(u64::MAX), "orders");
+        Self { view, began: Instant::now(), executed_before: None }
     }
 
     /// How often [`show`](Self::show) wants to be called.
     pub fn every(&self) -> Duration {
-        if self.bar.is_some() { BAR_EVERY } else { LINE_EVERY / 4 }
+        self.view.every()
     }
 
     /// Shows how far the job is: runs finished by lobster's records, and what the ledger has counted.
     pub fn show(&mut self, finished: u64, counts: Counts) {
         let text = self.text(counts, self.began.elapsed());
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(finished);
-                bar.set_message(text);
-            }
-            None if self.last_line.elapsed() >= LINE_EVERY => {
-                self.last_line = Instant::now();
-                eprintln!("{finished}/{} orders  {text}", self.orders);
-            }
-            None => {}
-        }
+        self.view.show(finished, &text);
     }
 
     fn text(&mut self, counts: Counts, elapsed: Duration) -> String {
@@ -65,7 +101,7 @@ impl Progress {
 
     /// Somebody else's way to say something while the bar is there.
     pub fn voice(&self) -> Voice {
-        Voice { bar: self.bar.clone() }
+        self.view.voice()
     }
 }
 

@@ -1,17 +1,17 @@
 //! The supervisor: finds or starts the ledger, runs the working process, kills it when the schedule says so and starts it
 //! again at once, and reads at the end what really happened. It never touches lobster itself, and never kills the ledger.
 
-mod interrupts;
-mod worker_process;
+pub(crate) mod interrupts;
+pub(crate) mod worker_process;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tokio::sync::watch;
 
 use crate::chaos::{self, KillPoint};
 use crate::figures::{self, Figures};
@@ -88,10 +88,10 @@ pub async fn supervise(job: &Job, programs: &Programs) -> anyhow::Result<Verdict
     let client = Client::open(&job.ledger, 1);
     let kills = plan(job, &client).await?;
 
-    let finished = Arc::new(AtomicU64::new(0));
+    let finished = watch::Sender::new(0);
     let view = Progress::new(job.orders.len());
     let voice = view.voice();
-    let looking = tokio::spawn(look_on(view, job.ledger.clone(), client.clone(), Arc::clone(programs), Arc::clone(&finished)));
+    let looking = tokio::spawn(look_on(view, job.ledger.clone(), client.clone(), Arc::clone(programs), finished.subscribe()));
     let end = Drive { client: &client, programs, finished: &finished, voice: &voice }.to_the_end(kills, &mut interrupts).await;
     looking.abort();
     voice.end();
@@ -128,7 +128,7 @@ async fn plan(job: &Job, client: &Client) -> anyhow::Result<VecDeque<KillPoint>>
 struct Drive<'a> {
     client: &'a Client,
     programs: &'a Programs,
-    finished: &'a Arc<AtomicU64>,
+    finished: &'a watch::Sender<u64>,
     voice: &'a Voice,
 }
 
@@ -226,12 +226,15 @@ async fn live(
 }
 
 /// Shows the progress, and starts the ledger again should it die.
-async fn look_on(mut progress: Progress, file: PathBuf, client: Client, programs: Programs, finished: Arc<AtomicU64>) {
+async fn look_on(mut progress: Progress, file: PathBuf, client: Client, programs: Programs, finished: watch::Receiver<u64>) {
     let voice = progress.voice();
     loop {
         tokio::time::sleep(progress.every()).await;
         match tokio::time::timeout(LEDGER_SILENT, client.counts()).await {
-            Ok(Ok(counts)) => progress.show(finished.load(Ordering::Relaxed), counts),
+            Ok(Ok(counts)) => {
+                let finished = *finished.borrow();
+                progress.show(finished, counts);
+            }
             Ok(Err(_)) | Err(_) => {
                 voice.say("the ledger is silent, it is looked after");
                 if let Err(error) = ledger::find_or_start(&file, || programs(Role::Ledger)).await {

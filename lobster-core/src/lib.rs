@@ -108,4 +108,8 @@ mod documents {
     struct FirstRun;
     #[doc = include_str!("../../docs/guides/idempotency.md")]
     struct Idempotency;
+    #[doc = include_str!("../../docs/guides/state.md")]
+    struct State;
+    #[doc = include_str!("../../docs/guides/changing-state.md")]
+    struct ChangingState;
 }

@@ -5,6 +5,8 @@
 mod many;
 mod one;
 pub mod restart;
+mod rounds;
+mod state;
 mod submits;
 
 use crate::{
@@ -21,7 +23,7 @@ pub struct Figure {
     pub name: &'static str,
     /// What a value counts.
     pub unit: &'static str,
-    /// Is a value to be set beside the rate of bare commits?
+    /// Is a value to be set beside the rate of bare commits, or what else its round was measured beside?
     pub beside: bool,
     /// What the store promises for what is measured.
     pub mode: &'static str,
@@ -36,8 +38,12 @@ enum What {
     Many(many::Kind),
     /// Single submits, or one of many.
     Submits(submits::Kind),
-    /// A killed process and its successor.
-    Restart,
+    /// A killed process and its successor: steps done before, and whether the run has a state.
+    Restart(u32, bool),
+    /// One change of a large state.
+    State(state::Kind, state::Told),
+    /// A repeated step.
+    Rounds(rounds::Told),
 }
 
 /// All of them.
@@ -50,7 +56,16 @@ pub const FIGURES: &[Figure] = &[
     figure("W2i", "steps/s", "synced", What::Many(many::Kind::Irreversible)),
     figure("W3", "runs/s", "synced", What::Submits(submits::Kind::Single)),
     figure("W3b", "runs/s", "synced", What::Submits(submits::Kind::All)),
-    Figure { name: "W5", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart },
+    Figure { name: "W5", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart(500, false) },
+    figure("W6", "us/step", "relaxed steps; bare: encoding the field", What::State(state::Kind::Fields, state::Told::Time)),
+    figure("W6b", "B/step", "bare: the whole state", What::State(state::Kind::Fields, state::Told::Bytes)),
+    figure("W6log", "us/step", "relaxed steps; bare: a tenth of the size", What::State(state::Kind::Log, state::Told::Time)),
+    figure("W6logb", "B/step", "bare: a tenth of the size", What::State(state::Kind::Log, state::Told::Bytes)),
+    figure("W6table", "us/step", "relaxed steps; bare: a tenth of the size", What::State(state::Kind::Table, state::Told::Time)),
+    figure("W6tableb", "B/step", "bare: a tenth of the size", What::State(state::Kind::Table, state::Told::Bytes)),
+    Figure { name: "W11", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart(10_000, true) },
+    figure("W12", "rounds/s", "relaxed rounds, synced finish", What::Rounds(rounds::Told::Rate)),
+    Figure { name: "W12rows", unit: "rows", beside: false, mode: "stored at the end", what: What::Rounds(rounds::Told::Rows) },
 ];
 
 const fn figure(name: &'static str, unit: &'static str, mode: &'static str, what: What) -> Figure {
@@ -64,8 +79,23 @@ pub struct Round {
     pub value: f64,
     /// Synced statements within its window.
     pub syncs: u64,
-    /// Bare commits per second, just before; `None` on a store that syncs nothing.
+    /// Bare commits per second, just before; `None` on a store that syncs nothing. Or what the round was measured beside.
     pub bare: Option<f64>,
+}
+
+/// What a round took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub value: f64,
+    pub syncs: u64,
+    /// What it is to be set beside, if not bare commits.
+    pub beside: Option<f64>,
+}
+
+impl From<(f64, u64)> for Taken {
+    fn from((value, syncs): (f64, u64)) -> Self {
+        Self { value, syncs, beside: None }
+    }
 }
 
 /// What a figure's round is given.
@@ -81,7 +111,7 @@ const COMMITS: u32 = 500;
 
 /// Measures a figure; `None`: the store has no such thing.
 pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<Option<Vec<Round>>> {
-    if matches!(figure.what, What::Restart) && options.store == Store::Memory {
+    if matches!(figure.what, What::Restart(..)) && options.store == Store::Memory {
         return Ok(None);
     }
     let mut bare = match options.store {
@@ -95,13 +125,19 @@ pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<
             None => None,
         };
         let stage = Stage { site, options, sync: commits.map_or(0.0, |commits| commits.median) };
-        let (value, syncs) = match &figure.what {
-            What::One(kind, steps) => one::round(&stage, *kind, *steps).await?,
-            What::Many(kind) => many::round(&stage, *kind).await?,
-            What::Submits(kind) => submits::round(&stage, *kind).await?,
-            What::Restart => restart::round(&stage).await?,
+        let taken: Taken = match &figure.what {
+            What::One(kind, steps) => one::round(&stage, *kind, *steps).await?.into(),
+            What::Many(kind) => many::round(&stage, *kind).await?.into(),
+            What::Submits(kind) => submits::round(&stage, *kind).await?.into(),
+            What::Restart(done, state) => restart::round(&stage, *done, *state).await?.into(),
+            What::State(kind, told) => state::round(&stage, *kind, *told).await?,
+            What::Rounds(told) => match rounds::round(&stage, *told).await? {
+                Some(taken) => taken,
+                None => return Ok(None),
+            },
         };
-        rounds.push(Round { value, syncs, bare: commits.map(|commits| commits.rate) });
+        let Taken { value, syncs, beside } = taken;
+        rounds.push(Round { value, syncs, bare: beside.or(commits.map(|commits| commits.rate)) });
     }
     if let Some(bare) = bare {
         bare.close().await?;

@@ -1,10 +1,10 @@
-//! W5: a process is killed in the middle of a run; its successor goes on.
+//! W5, W11: a process is killed in the middle of a run; its successor goes on.
 //!
 //! Invariant: time runs from before the successor's start to its word that a step's body that never ran has begun.
 
-use super::Stage;
+use super::{Stage, state};
 use crate::{Result, meter::Meter, options::Child, site};
-use lobster_core::{Ctx, Lobster, StepCtx, step, task};
+use lobster_core::{Ctx, Field, Lobster, State, StepCtx, step, task};
 use std::{
     process::Stdio,
     sync::{Arc, OnceLock},
@@ -12,8 +12,6 @@ use std::{
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-const STEPS: u32 = 1_000;
-const DONE: u32 = 500;
 const SAID: &str = "begun";
 
 /// What a life is to do at the first step that the other did not do.
@@ -26,10 +24,28 @@ static LIFE: OnceLock<Life> = OnceLock::new();
 
 #[step]
 async fn one(_ctx: &StepCtx, n: u32) -> lobster_core::Result<String> {
+    step_of(n).await
+}
+
+/// How far a run with state is.
+#[derive(State, Default)]
+struct Place {
+    next: Field<u32>,
+}
+
+/// The same, and it says in the state where it is.
+#[step]
+async fn placed(_ctx: &StepCtx, #[state] place: &mut Place, n: u32) -> lobster_core::Result<String> {
+    place.next.set(n);
+    step_of(n).await
+}
+
+async fn step_of(n: u32) -> lobster_core::Result<String> {
     let life = LIFE.get().ok_or("this process has no life")?;
     if n == life.child.done {
         if life.child.first {
-            life.meter.recorded(u64::from(n)).await;
+            // A state's filling is a step too.
+            life.meter.recorded(u64::from(n + u32::from(life.child.state))).await;
         }
         println!("{SAID}");
         if life.child.first {
@@ -47,28 +63,42 @@ async fn long(ctx: Ctx, steps: u32) -> lobster_core::Result<u32> {
     Ok(steps)
 }
 
+/// The same with a state: large, of many members, and one of them changes with every step.
+#[task]
+async fn long_with_state(ctx: Ctx, steps: u32) -> lobster_core::Result<u32> {
+    state::fill_fields(&ctx).await?;
+    for n in 0..steps {
+        placed(&ctx, n).await?;
+    }
+    Ok(steps)
+}
+
 /// One life of the process.
 pub async fn child(child: Child) -> Result<()> {
-    let (path, steps) = (child.path.clone(), child.steps);
+    let (path, steps, state) = (child.path.clone(), child.steps, child.state);
     let (tiers, meter) = site::sqlite(&path).await?;
     if LIFE.set(Life { child, meter }).is_err() {
         return Err("a process has one life".into());
     }
-    let lobster = Lobster::open("").tiers(tiers).task(long).start().await?;
-    let run = lobster.submit(long, steps).key("the run").await?;
-    run.outcome().await?;
+    let lobster = Lobster::open("").tiers(tiers).task(long).task(long_with_state).start().await?;
+    if state {
+        lobster.submit(long_with_state, steps).key("the run").await?.outcome().await?;
+    } else {
+        lobster.submit(long, steps).key("the run").await?.outcome().await?;
+    }
     Ok(())
 }
 
 /// Milliseconds from process start to first new step; no synced statements are counted, they are in another process.
-pub async fn round(stage: &Stage<'_>) -> Result<(f64, u64)> {
+pub async fn round(stage: &Stage<'_>, done: u32, state: bool) -> Result<(f64, u64)> {
     let path = stage.site.path();
-    let steps = stage.options.scaled(STEPS);
-    let done = stage.options.scaled(DONE);
+    let done = stage.options.scaled(done);
+    let steps = 2 * done;
     let life = |first: bool| {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         command.arg("child").arg(&path).arg(steps.to_string()).arg(done.to_string());
-        command.arg(if first { "first" } else { "second" }).stdout(Stdio::piped()).kill_on_drop(true);
+        command.arg(if first { "first" } else { "second" }).arg(if state { "state" } else { "none" });
+        command.stdout(Stdio::piped()).kill_on_drop(true);
         command.spawn()
     };
     let mut first = life(true)?;

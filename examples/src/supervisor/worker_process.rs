@@ -2,12 +2,11 @@
 //! stops when the supervisor dies; what it prints as `finished <n>` is its progress.
 
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::sync::watch;
 
 pub struct WorkerProcess {
     child: Child,
@@ -18,7 +17,7 @@ pub struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts it in a process group of its own: Ctrl-C is for the supervisor, which passes it on as a request to stop.
-    pub fn start(mut command: Command, finished: &Arc<AtomicU64>) -> anyhow::Result<Self> {
+    pub fn start(mut command: Command, finished: &watch::Sender<u64>) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -26,7 +25,7 @@ impl WorkerProcess {
         let pid = child.id().context("the working process has no id, it ended at once")?;
         let input = child.stdin.take();
         if let Some(output) = child.stdout.take() {
-            tokio::spawn(follow(output, Arc::clone(finished)));
+            tokio::spawn(follow(output, finished.clone()));
         }
         Ok(Self { child, pid, input })
     }
@@ -63,11 +62,11 @@ pub fn was_killed(status: ExitStatus) -> bool {
 }
 
 /// A process after a kill counts up again what was finished before: the view only rises.
-async fn follow(output: ChildStdout, finished: Arc<AtomicU64>) {
+async fn follow(output: ChildStdout, finished: watch::Sender<u64>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(count) = line.strip_prefix("finished ").and_then(|count| count.parse().ok()) {
-            finished.fetch_max(count, Ordering::Relaxed);
+        if let Some(count) = line.strip_prefix("finished ").and_then(|count| count.parse::<u64>().ok()) {
+            finished.send_if_modified(|finished| std::mem::replace(finished, count.max(*finished)) < count);
         }
     }
 }

@@ -1,0 +1,79 @@
+//! A journal in front of the store's: it writes into the tally how many bytes of records go through, before they do.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lobster_core::store::Tiers;
+use lobster_core::store::contract::{
+    Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
+    Sealed, StoredPart, Submitted, VerdictAnswer,
+};
+use lobster_core::{RunId, Wall};
+use lobster_examples::navaids::tally::{Fact, Tally};
+
+/// The journal.
+pub struct Door {
+    inner: Arc<dyn Journal>,
+    tally: Arc<Tally>,
+}
+
+impl Door {
+    /// The tiers with a door before their journal.
+    pub fn before(tiers: Tiers, tally: Arc<Tally>) -> Tiers {
+        let journal = Arc::new(Self { inner: tiers.journal.clone(), tally });
+        Tiers { journal, ..tiers }
+    }
+
+    fn written(&self, bytes: usize) {
+        if bytes > 0 {
+            // A figure that lacks something would be worse than none.
+            self.tally.add(&Fact::Written(bytes as u64)).expect("the tally lies on the disk of the records and can be written");
+        }
+    }
+}
+
+#[async_trait]
+impl Journal for Door {
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
+        let rows = batch.offers.iter().flat_map(|offer| &offer.rows);
+        self.written(rows.flat_map(|row| row.deltas.iter().chain(&row.changes)).map(|half| half.body.len()).sum());
+        self.inner.append(batch).await
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded, Failed> {
+        self.written(fold.manifest.body.len() + fold.parts.iter().map(|part| part.sealed.body.len()).sum::<usize>());
+        self.inner.fold(fold).await
+    }
+
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Failed> {
+        self.inner.submit(runs).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>, Failed> {
+        self.inner.claim(claim).await
+    }
+
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>, Failed> {
+        self.inner.restore(incarnation, grants).await
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>, Failed> {
+        self.inner.parts(run, ids).await
+    }
+
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled, Failed> {
+        self.inner.cancel(run, outcome, at).await
+    }
+
+    async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer, Failed> {
+        self.inner.verdict(verdict).await
+    }
+
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>, Failed> {
+        self.inner.attend(incarnation).await
+    }
+
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize, Failed> {
+        self.inner.sweep(before, limit).await
+    }
+}

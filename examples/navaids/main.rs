@@ -1,0 +1,93 @@
+//! 11,008 navaids as one run whose state grows with every page, and of which only what is new is ever written, however often the
+//! working process is killed: `cargo run --release --example navaids -- --chaos 20 --seed 7`. See `--help`.
+#![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
+
+mod door;
+mod import;
+mod verdict;
+mod worker;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use lobster_core::Lobster;
+use lobster_examples::ledger::wall_ms;
+use lobster_examples::navaids::options::{self, Options, Role};
+use lobster_examples::navaids::supervise::{self, Job};
+use lobster_examples::navaids::tally::{Counts, Fact, Tally};
+use lobster_examples::options::default_folder;
+use lobster_examples::supervisor::End;
+use verdict::Verdict;
+
+fn main() -> ExitCode {
+    match play() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play() -> anyhow::Result<ExitCode> {
+    let (role, options) = options::parse(std::env::args_os().skip(1), &default_folder("navaids")?)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match role {
+        Role::Supervise => runtime.block_on(supervise(&options)),
+        Role::Work { hold } => runtime.block_on(worker::work(&options, hold)).map(|()| ExitCode::SUCCESS),
+        Role::Help => {
+            print!("{}", options::HELP);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
+    let tally = options.tally()?;
+    begin(options)?;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let work = |hold| {
+        let mut command = Command::new(&program);
+        command.args(options.work(hold));
+        command
+    };
+    let rows = lobster_examples::navaids::rows::all_rows()?.len();
+    let job = Job { tally: tally.clone(), rows, chaos: options.chaos, seed: options.seed, work: &work };
+    let end = supervise::supervise(&job).await?;
+
+    let client = Lobster::open(&options.db).connect().await?;
+    let verdict = Verdict::read(&client, Counts::read(&tally)?.unwrap_or_default()).await?;
+    let checked = verdict.check(end == End::Done);
+    if let End::Failed(why) = &end {
+        eprintln!("{why}");
+    }
+    if let Err(wrong) = &checked {
+        eprintln!("{wrong:#}");
+    }
+    if end == End::Done && checked.is_ok() {
+        Tally::open(&tally)?.add(&Fact::Done)?;
+    }
+    println!("{verdict}");
+    Ok(match end {
+        _ if checked.is_err() => ExitCode::FAILURE,
+        End::Done => ExitCode::SUCCESS,
+        End::Interrupted(code) => ExitCode::from(code),
+        End::Failed(_) => ExitCode::FAILURE,
+    })
+}
+
+/// Goes on with the import that the tally has, or begins the next: after one that has ended, and where the records are gone.
+fn begin(options: &Options) -> anyhow::Result<()> {
+    let (file, tally) = (options.file()?, options.tally()?);
+    let counts = Counts::read(&tally)?.filter(|counts| !counts.done && !counts.import.is_empty() && file.exists());
+    if counts.is_some() {
+        return Ok(());
+    }
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
+    }
+    if tally.exists() {
+        std::fs::remove_file(&tally).with_context(|| tally.display().to_string())?;
+    }
+    Ok(Tally::open(&tally)?.add(&Fact::Import(format!("navaids-{}", wall_ms())))?)
+}
