@@ -138,7 +138,7 @@ async fn dropping(ctx: Ctx, world: String) -> Result<Vec<Seen>> {
 
 /// Replaces members in ways that no member can see.
 #[step]
-async fn replace(_ctx: &StepCtx, #[state] pair: &mut Pair, how: u32) -> Result<(Vec<u32>, Vec<u32>, u32, u32)> {
+async fn replace(_ctx: &StepCtx, #[state] pair: &mut Pair, how: u32) -> Result<Held> {
     match how {
         0 => {
             pair.left.extend([1, 2, 3]);
@@ -166,8 +166,11 @@ struct Pair {
     two: Field<u32>,
 }
 
+/// What a [`Pair`] holds.
+type Held = (Vec<u32>, Vec<u32>, u32, u32);
+
 #[task]
-async fn replacing(ctx: Ctx, hows: Vec<u32>) -> Result<(Vec<u32>, Vec<u32>, u32, u32)> {
+async fn replacing(ctx: Ctx, hows: Vec<u32>) -> Result<Held> {
     let mut last = None;
     for how in hows {
         last = Some(replace(&ctx, how).await?);
@@ -233,7 +236,9 @@ async fn transfers(ctx: Ctx, rounds: u32) -> Result<()> {
             transfer(&ctx, 2, 3, 2 * cents),
             transfer(&ctx, 3, 1, 3),
         );
-        (moves.0?, moves.1?, moves.2?, moves.3?);
+        for moved in [moves.0, moves.1, moves.2, moves.3] {
+            moved?;
+        }
     }
     Ok(())
 }
@@ -398,7 +403,7 @@ on_both! {
 
     async fn members_replaced_as_a_whole_are_recorded_as_a_whole(place) {
         let lobster = place.open().task(replacing).start().await.unwrap();
-        let cases: [(&[u32], (Vec<u32>, Vec<u32>, u32, u32)); 9] = [
+        let cases: [(&[u32], Held); 9] = [
             (&[0], (vec![1, 2, 3], vec![9], 1, 2)),
             (&[0, 1], (vec![9], vec![1, 2, 3], 1, 2)),
             (&[0, 1, 1, 6], (vec![1, 2, 3, 8], vec![9], 1, 2)),
