@@ -470,7 +470,8 @@ impl Inner {
                 name::display(&front.step)
             ));
         }
-        let open = self.known.iter().find(|(_, known)| known.result.is_none() && known.in_doubt().is_some());
+        let open = self.known.iter().filter(|(_, known)| known.result.is_none() && known.in_doubt().is_some());
+        let open = open.min_by(|(a, _), (b, _)| a.cmp(b));
         if let Some((step, _)) = open {
             return Misfit::Held(format!(
                 "{} is in doubt, and the body ended without asking for it: it is not the code that this run was recorded with",

@@ -11,7 +11,8 @@ use lobster_store::contract::{
     record::{self, Attempt, Came, Changed, Fact, Fate, Input, Intent, Kind, Manifest, Part, Payload, Round, StepName, Window},
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
+    hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
 
@@ -63,6 +64,9 @@ impl Known {
     }
 }
 
+/// By step. Hashed, because a resume looks ten thousand steps up several times; always alike, so that a simulation repeats itself.
+pub(crate) type BySteps<T> = HashMap<Arc<StepName>, T, BuildHasherDefault<DefaultHasher>>;
+
 /// A recording in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
@@ -80,7 +84,7 @@ pub(crate) struct Image {
     /// What the body has yet to be shown again.
     pub replay: VecDeque<(Seq, Shown)>,
     /// Steps with something to know beyond their place in `replay`.
-    pub known: BTreeMap<Arc<StepName>, Known>,
+    pub known: BySteps<Known>,
 }
 
 /// Folds a recording, checking every record of it in order.

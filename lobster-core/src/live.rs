@@ -5,7 +5,7 @@
 use crate::{
     engine::Shared,
     error::StepFailed,
-    image::{Image, Known, Shown},
+    image::{BySteps, Image, Known, Shown},
     state::{
         loan::{Loans, States},
         plan::{Folding, Tally},
@@ -216,7 +216,7 @@ pub(crate) struct Inner {
     pub rounds: BTreeMap<Arc<StepName>, u64>,
     // ---- the body
     pub replay: VecDeque<(Seq, Shown)>,
-    pub known: BTreeMap<Arc<StepName>, Known>,
+    pub known: BySteps<Known>,
     pub names: BTreeMap<(Arc<str>, &'static str), Named>,
     pub calls: BTreeMap<u64, Open>,
     pub next_call: u64,

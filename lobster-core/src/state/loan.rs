@@ -18,7 +18,7 @@ use lobster_store::{
 };
 use std::{
     any::Any,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     ops::{Deref, DerefMut},
 };
@@ -93,18 +93,20 @@ struct Kept<S> {
     state: S,
     /// This state in memory.
     origin: u64,
-    /// Members with recorded content.
-    recorded: BTreeSet<&'static str>,
-    /// Members whose content was collected last.
-    collected: BTreeSet<&'static str>,
+    /// Which members have recorded content, by their place.
+    recorded: Vec<bool>,
+    /// Places of the members whose content was collected last.
+    collected: Vec<usize>,
     /// It was migrated, and is recorded as a whole by the next step that changes it: with what the code has no member for.
     migrated: Option<BTreeMap<String, Content>>,
 }
 
 impl<S: State> Kept<S> {
     fn of_default() -> Self {
-        let (recorded, collected) = (BTreeSet::new(), BTreeSet::new());
-        Self { state: S::default(), origin: Origin::state(), recorded, collected, migrated: None }
+        let mut state = S::default();
+        let mut recorded = Vec::new();
+        state.members(&mut |_, _| recorded.push(false));
+        Self { state, origin: Origin::state(), recorded, collected: Vec::new(), migrated: None }
     }
 
     fn new() -> Self {
@@ -117,11 +119,14 @@ impl<S: State> Kept<S> {
         let (mut content, migrated) = migrate(content, S::VERSION, S::MIGRATIONS)?;
         let mut kept = Self::of_default();
         let mut misfit = None;
-        let mut recorded = BTreeSet::new();
+        let mut recorded = Vec::new();
         kept.each(|name, member, origin| match content.remove(name) {
-            None => member.attach(origin),
+            None => {
+                recorded.push(false);
+                member.attach(origin);
+            }
             Some(content) => {
-                recorded.insert(name);
+                recorded.push(true);
                 if let Err(why) = member.restore(content, origin) {
                     misfit.get_or_insert(format!("member `{name}`: {why}"));
                 }
@@ -143,14 +148,18 @@ impl<S: State> Kept<S> {
 
 impl<S: State> Held for Kept<S> {
     fn collect(&mut self, name: &str) -> Result<Option<StateChange>, String> {
+        // A copy: a serializer may panic, and what is recorded stays so.
         let recorded = self.recorded.clone();
         let migrated = self.migrated.is_some();
-        let mut collected = BTreeSet::new();
+        let (mut collected, mut place) = (std::mem::take(&mut self.collected), 0);
+        collected.clear();
         let (mut changed, mut whole, mut trouble) = (Vec::new(), Vec::new(), None);
         self.each(|member, tracked, origin| {
-            match tracked.collect(origin, recorded.contains(member)) {
+            let at = place;
+            place += 1;
+            match tracked.collect(origin, recorded[at]) {
                 Ok(Some(Change { whole, what })) => {
-                    collected.insert(member);
+                    collected.push(at);
                     changed.push(MemberChange { member: member.to_owned(), whole, what: Some(what) });
                 }
                 Ok(None) => {}
@@ -159,17 +168,17 @@ impl<S: State> Held for Kept<S> {
             if migrated {
                 match tracked.whole() {
                     Ok(what) => {
-                        collected.extend(what.is_some().then_some(member));
+                        collected.extend(what.is_some().then_some(at));
                         whole.extend(what.map(|what| MemberChange { member: member.to_owned(), whole: true, what: Some(what) }));
                     }
                     Err(error) => _ = trouble.get_or_insert(format!("member `{member}`: {error}")),
                 }
             }
         });
+        self.collected = collected;
         if let Some(trouble) = trouble {
             return Err(format!("state `{name}`, {trouble}"));
         }
-        self.collected = collected;
         if changed.is_empty() {
             return Ok(None);
         }
@@ -202,13 +211,13 @@ impl<S: State> Held for Kept<S> {
             Fate::Recorded => {
                 self.each(|_, member, origin| member.settle(origin));
                 if !self.collected.is_empty() {
-                    self.recorded.append(&mut self.collected);
+                    self.collected.drain(..).for_each(|at| self.recorded[at] = true);
                     self.migrated = None;
                 }
                 Ok(())
             }
             // Nothing of it is recorded: it begins again.
-            Fate::Undone if self.recorded.is_empty() => {
+            Fate::Undone if !self.recorded.contains(&true) => {
                 *self = Self::new();
                 Ok(())
             }
