@@ -1,4 +1,6 @@
 //! The working process, seen from itself: what it owes its supervisor.
+//!
+//! Invariant: it stops when its supervisor is gone or says so, and never waits for it.
 
 use std::io::Read;
 

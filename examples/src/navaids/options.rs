@@ -1,4 +1,6 @@
 //! The command line of the example, and of its working process.
+//!
+//! Invariant: what the supervisor was asked for, the working process is asked for in the same words.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

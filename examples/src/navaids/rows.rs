@@ -1,4 +1,6 @@
 //! The navaids of `data/navaids.csv`: every column of every row, as the file has it.
+//!
+//! Invariant: a row that cannot be read is an error with its number, never left out.
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};

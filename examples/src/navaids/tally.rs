@@ -1,5 +1,7 @@
 //! What really happened in an import, written down beside the engine's records: a line per fact, appended in one piece before the
 //! fact or as soon as it is known, so that a kill takes nothing back.
+//!
+//! Invariant: a fact is one line, written in one piece.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -29,6 +29,7 @@ const EXPECTED: &[(&str, usize)] = &[
     ("relaxed append again", 0),
     ("fold", 0),
     ("synced append after a fold", 1),
+    ("fold that is there already", 0),
     ("fold that is behind", 0),
     ("parts", 0),
     ("relaxed append that finishes", 1),
@@ -90,8 +91,10 @@ pub async fn marked(file: &Path) {
     assert_eq!(store.fold(fold.clone()).await.expect("a fold is answered"), Folded::Done);
     mark("synced append after a fold");
     append(&store, me, true, vec![offer(&grants[0], 4, 100)]).await;
+    mark("fold that is there already");
+    assert_eq!(store.fold(fold.clone()).await.expect("a fold is answered"), Folded::Done);
     mark("fold that is behind");
-    assert_eq!(store.fold(fold).await.expect("a fold is answered"), Folded::Behind);
+    assert_eq!(store.fold(Fold { base: 1, seq: 4, ..fold }).await.expect("a fold is answered"), Folded::Behind);
     mark("parts");
     assert_eq!(store.parts(run, &[1]).await.expect("parts are answered").len(), 1);
     mark("relaxed append that finishes");
