@@ -8,7 +8,7 @@
 use lobster_sim::run;
 
 /// Seeds within which a planted bug must be found.
-const BUDGET: u64 = 2000;
+const BUDGET: u64 = 6000;
 
 #[test]
 fn the_chosen_bug_is_found() {
