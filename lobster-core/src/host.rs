@@ -64,6 +64,7 @@ impl Clock for OsHost {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "the one place where the engine spawns, sleeps and draws")]
 impl Host for OsHost {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         drop(self.runtime.spawn(task));
@@ -73,7 +74,6 @@ impl Host for OsHost {
         let thread = std::thread::Builder::new().name("lobster-lease".into());
         thread.spawn(move || runtime.block_on(task)).map(drop)
     }
-    #[allow(clippy::disallowed_methods, reason = "the one place where the engine sleeps")]
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(duration))
     }

@@ -29,6 +29,8 @@
 //! lobster_store::conformance!(InMemory::fresh());
 //! ```
 
+#![allow(clippy::disallowed_methods, reason = "a suite for real stores, on a real runtime and its clock")]
+
 mod build;
 mod cases;
 mod clock;

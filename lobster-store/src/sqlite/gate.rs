@@ -46,6 +46,7 @@ impl Gate {
     }
 
     /// Waits for a turn.
+    #[allow(clippy::disallowed_methods, reason = "patience with another process, on the real clock")]
     pub(super) async fn enter(&mut self) -> Result<Turn> {
         match self.file.try_lock() {
             Ok(()) => return Ok(Turn { file: self.file.clone() }),
@@ -62,6 +63,7 @@ impl Gate {
     }
 
     /// Lets a thread wait. Not one of the runtime's: a runtime could not shut down while it waits.
+    #[allow(clippy::disallowed_methods, reason = "a lock of the system can only be waited for on a thread")]
     fn ask(&mut self) -> io::Result<oneshot::Receiver<io::Result<Turn>>> {
         let waiter = match &self.waiter {
             Some(waiter) => waiter,

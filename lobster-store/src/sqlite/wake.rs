@@ -78,6 +78,7 @@ impl Wake for Sqlite {
         *self.hints.count.borrow()
     }
 
+    #[allow(clippy::disallowed_methods, reason = "other processes are looked at on the real clock")]
     async fn hinted(&self, seen: u64) -> u64 {
         let mut count = self.hints.count.subscribe();
         loop {

@@ -1,5 +1,7 @@
 //! Several processes on one file lose nothing, starve nobody, and may all come first.
 
+#![allow(clippy::disallowed_methods, reason = "tests are applications, on a real runtime")]
+
 use crate::{children, kit::*, scratch::Scratch};
 use lobster_store::contract::{Catalog, Journal, Wake};
 use std::time::Duration;

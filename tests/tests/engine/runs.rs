@@ -63,6 +63,14 @@ on_both! {
         assert_eq!(lobster.runs().task("quick").state(RunState::Succeeded).count().await.unwrap(), 5_000);
     }
 
+    async fn runs_are_listed_since_a_moment(place) {
+        let lobster = place.open().task(quick).start().await.unwrap();
+        let run = lobster.submit(quick, 1).await.unwrap();
+        let submitted = lobster.show(run.id()).await.unwrap().summary.submitted;
+        let since = async |at: i64| lobster.runs().since(lobster_core::Wall(at)).count().await.unwrap();
+        assert_eq!((since(0).await, since(submitted.0).await, since(submitted.0 + 1).await), (1, 1, 0));
+    }
+
     async fn runs_are_listed_by_task_state_and_tags(place) {
         let lobster = place.open().task(quick).task(waiting).start().await.unwrap();
         let world = format!("listed {}", place.url());

@@ -45,6 +45,38 @@ on_both! {
         assert_eq!(drained.left_behind, 0);
     }
 
+    async fn what_is_not_known_to_be_synced_is_shown_as_such(place) {
+        #[step]
+        async fn first(_ctx: &StepCtx) -> Result<()> {
+            Ok(())
+        }
+        #[step]
+        async fn look(_ctx: &StepCtx, world: String) -> Result<()> {
+            happen(&world, "looked");
+            std::future::pending().await
+        }
+        #[task]
+        async fn looker(ctx: Ctx, world: String) -> Result<()> {
+            first(&ctx).await?;
+            look(&ctx, world).await?;
+            Ok(())
+        }
+        let lobster = place.open().task(looker).start().await.unwrap();
+        let world = format!("relaxed {}", place.url());
+        let run = lobster.submit(looker, world.clone()).await.unwrap();
+        until(&world, "looked", 1).await;
+        // Its result is on its way; nothing tells of a relaxed append.
+        let view = loop {
+            let view = lobster.show(run.id()).await.unwrap();
+            if !view.steps.is_empty() {
+                break view;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(!view.steps[0].synced && view.synced == 0, "{view:?}");
+        lobster.cancel(run.id()).await.unwrap();
+    }
+
     async fn a_durable_step_returns_when_its_record_is_synced(place) {
         #[step(durable)]
         async fn first(_ctx: &StepCtx) -> Result<()> {
