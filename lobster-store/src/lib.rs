@@ -1,6 +1,6 @@
 //! The cellar of lobster: what stores must promise, and the tiers that keep those promises.
 //!
-//! Invariant: `contract` imports nothing else of this crate, and tiers import only `contract`.
+//! Invariant: `contract` imports nothing else of this crate, and tiers import only `contract`, and `local` for what a host knows.
 //!
 //! Users of lobster never need this crate directly; `lobster-core` re-exports it as `lobster_core::store`.
 //!
@@ -39,9 +39,13 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod local;
 pub mod memory;
 #[doc(hidden)]
 pub mod planted;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod tiers;

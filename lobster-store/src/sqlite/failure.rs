@@ -4,7 +4,6 @@
 
 use crate::contract::Failed;
 use sqlx::Error;
-use std::{io, path::Path};
 
 /// Where in a call the error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,16 +68,5 @@ pub(super) fn of_sqlite(stage: Stage, error: &Error) -> Failed {
             Error::WorkerCrashed | Error::Io(_) => Failed::Unknown(text),
             _ => Failed::Internal(text),
         },
-    }
-}
-
-/// An error of one of the tier's own files, where nothing was stored yet.
-pub(super) fn of_io(path: &Path, error: &io::Error) -> Failed {
-    let text = format!("{}: {error}", path.display());
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {
-            Failed::Unavailable(text)
-        }
-        _ => Failed::Refused(text),
     }
 }

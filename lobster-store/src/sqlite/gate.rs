@@ -2,8 +2,10 @@
 //!
 //! Invariant: whoever holds SQLite's writer lock holds the gate, so nobody sleeps in SQLite's busy handler and starves.
 
-use super::failure;
-use crate::contract::{Failed, Result};
+use crate::{
+    contract::{Failed, Result},
+    local,
+};
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io,
@@ -41,7 +43,7 @@ impl Drop for Turn {
 
 impl Gate {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = Arc::new(open(path).map_err(|error| failure::of_io(path, &error))?);
+        let file = Arc::new(open(path).map_err(|error| local::of_io(path, &error))?);
         Ok(Self { path: path.to_owned(), patience: PATIENCE, file, waiter: None })
     }
 
@@ -51,12 +53,12 @@ impl Gate {
         match self.file.try_lock() {
             Ok(()) => return Ok(Turn { file: self.file.clone() }),
             Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(failure::of_io(&self.path, &error)),
+            Err(TryLockError::Error(error)) => return Err(local::of_io(&self.path, &error)),
         }
-        let waiting = self.ask().map_err(|error| failure::of_io(&self.path, &error))?;
+        let waiting = self.ask().map_err(|error| local::of_io(&self.path, &error))?;
         let path = self.path.display();
         match tokio::time::timeout(self.patience, waiting).await {
-            Ok(Ok(turn)) => turn.map_err(|error| failure::of_io(&self.path, &error)),
+            Ok(Ok(turn)) => turn.map_err(|error| local::of_io(&self.path, &error)),
             Ok(Err(_)) => Err(Failed::Unavailable(format!("{path}: the thread that waits for a turn is gone"))),
             Err(_) => Err(Failed::Unavailable(format!("{path}: another process has been writing for {:?}", self.patience))),
         }

@@ -4,17 +4,16 @@
 
 use super::{
     Sqlite,
-    beat::{Header, Place},
-    failure,
-    host::Host,
-    nodes::{Held, Papers},
     schema::{node_state, node_state_number},
     sql::{Args, get, get_id, get_u32, get_u64, insert, rows_of},
     writer::Txn,
 };
-use crate::contract::{
-    Beat, Boot, Evidence, Failed, Incarnation, Joined, Members, NewNode, NodeState, Peer, Renewed, Result, Revoked, RunId,
-    TaskVersion,
+use crate::{
+    contract::{
+        Beat, Boot, Evidence, Failed, Incarnation, Joined, Members, NewNode, NodeState, Peer, Renewed, Result, Revoked, RunId,
+        TaskVersion,
+    },
+    local::{self, Header, Held, Host, Papers, Place},
 };
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
@@ -78,7 +77,7 @@ impl Members for Sqlite {
         if beat.lapsed {
             return self.writer.write(false, move |txn| Box::pin(renew(txn, incarnation, beat, held))).await;
         }
-        held.renew(incarnation, beat).map_err(|error| failure::of_io(&self.nodes.beat_path(incarnation), &error))
+        held.renew(incarnation, beat).map_err(|error| local::of_io(&self.nodes.beat_path(incarnation), &error))
     }
 
     async fn peers(&self) -> Result<Vec<Peer>> {

@@ -6,17 +6,14 @@
 //! with the beats, locks and the hint of the processes that use it. All of them belong to this tier.
 
 mod append;
-mod beat;
 mod catalog;
 mod claim;
 mod failure;
 mod fold;
 mod gate;
-mod host;
 mod journal;
 mod keeper;
 mod members;
-mod nodes;
 #[cfg(test)]
 mod plans;
 mod reader;
@@ -31,11 +28,14 @@ mod whole;
 mod write;
 mod writer;
 
-use crate::contract::{Clock, Failed, Result, Wake};
+use crate::{
+    contract::{Clock, Failed, Result, Wake},
+    local,
+};
 use std::{
     ffi::OsString,
     fmt, fs, io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -57,7 +57,7 @@ pub struct Sqlite {
     clock: Arc<dyn Clock>,
     writer: Arc<writer::Writer>,
     readers: reader::Readers,
-    nodes: Arc<nodes::Nodes>,
+    nodes: Arc<local::Nodes>,
     hints: wake::Hints,
 }
 
@@ -77,7 +77,7 @@ impl Sqlite {
     pub async fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         let path = absolute(path)?;
         let nodes_dir = beside(&path, ".nodes");
-        create_dir(&nodes_dir)?;
+        local::create_dir(&nodes_dir)?;
         let mut gate = gate::Gate::open(&beside(&path, ".gate"))?;
         let connection = {
             let _turn = gate.enter().await?;
@@ -86,7 +86,7 @@ impl Sqlite {
         };
         let writer = Arc::new(writer::Writer::new(path.clone(), gate, connection)?);
         let readers = reader::Readers::new(path.clone(), writer.identity());
-        let nodes = Arc::new(nodes::Nodes::new(nodes_dir.clone()));
+        let nodes = Arc::new(local::Nodes::new(nodes_dir.clone()));
         let hints = wake::Hints::open(&nodes_dir.join("hint"), clock.boot())?;
         Ok(Arc::new(Self { path, clock, writer, readers, nodes, hints }))
     }
@@ -122,20 +122,12 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn create_dir(dir: &Path) -> Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(error) => Err(failure::of_io(dir, &error)),
-        Ok(()) => Ok(()),
-    }
-}
-
 /// Creates the file so that only its owner can read it. An existing one is not even opened: closing a descriptor of it would
 /// drop the locks that SQLite holds on it in this process.
 fn create_file(path: &Path) -> Result<()> {
     match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(failure::of_io(path, &error)),
+        Err(error) => Err(local::of_io(path, &error)),
         Ok(_) => Ok(()),
     }
 }

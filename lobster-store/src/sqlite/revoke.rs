@@ -4,14 +4,14 @@
 
 use super::{
     Sqlite,
-    beat::BeatFile,
-    host::Host,
     members::{NODE, NodeRow, node},
-    nodes::{Nodes, Proof},
     sql::{Args, bucket, get, get_id, numbered, rows_of},
     writer::Txn,
 };
-use crate::contract::{Boot, Evidence, Incarnation, NodeState, Result, Revoked, RunId};
+use crate::{
+    contract::{Boot, Evidence, Incarnation, NodeState, Result, Revoked, RunId},
+    local::{BeatFile, Host, Nodes, Proof},
+};
 use std::{collections::HashSet, fs, sync::Arc, time::Duration};
 
 impl Sqlite {

@@ -4,10 +4,11 @@
 
 use super::{
     Sqlite,
-    sql::{Args, get, rows_of},
+    sql::{Args, get, get_id, rows_of},
     writer::Txn,
 };
-use crate::contract::{Result, Wall};
+use crate::contract::{Incarnation, Result, Wall};
+use std::collections::HashSet;
 
 /// Ended runs before a time, the oldest first. Said in each statement of the sweep, which all see the same.
 const GONE: &str = "SELECT id FROM lobster_runs INDEXED BY lobster_runs_ended \
@@ -38,13 +39,29 @@ impl Sqlite {
         let number = |at| rows_of(&rows, at).first().map_or(Ok(0), |row| get::<i64>(row, 0));
         let found = number(0)? != 0;
         if !found && excess(number(1)?, number(2)?) == 0 {
-            self.nodes.tidy(self).await;
+            self.tidy().await;
             return Ok(0);
         }
         let args = args();
         let removed = self.writer.write(true, move |txn| Box::pin(sweep(txn, args))).await?;
-        self.nodes.tidy(self).await;
+        self.tidy().await;
         Ok(removed)
+    }
+}
+
+impl Sqlite {
+    /// Removes beat files of processes that are gone.
+    async fn tidy(&self) {
+        let found = self.nodes.found();
+        if found.is_empty() {
+            return;
+        }
+        let text = "SELECT incarnation FROM lobster_nodes WHERE state = 0;";
+        let Ok(rows) = self.readers.read(text, Args::default()).await else { return };
+        let active: Result<HashSet<_>> = rows.iter().flatten().map(|row| get_id(row, 0, Incarnation::from_slice)).collect();
+        if let Ok(active) = active {
+            self.nodes.tidy(found, &active);
+        }
     }
 }
 

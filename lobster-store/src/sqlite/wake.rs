@@ -2,8 +2,11 @@
 //!
 //! Invariant: a hint is a value in a file that differs from the one before; missing one costs a poll and no more.
 
-use super::{Sqlite, failure};
-use crate::contract::{Boot, Result, Wake};
+use super::Sqlite;
+use crate::{
+    contract::{Boot, Result, Wake},
+    local,
+};
 use async_trait::async_trait;
 use std::{
     fs::{File, OpenOptions},
@@ -31,7 +34,7 @@ pub(super) struct Hints {
 impl Hints {
     pub(super) fn open(path: &Path, now: Boot) -> Result<Self> {
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = open.map_err(|error| failure::of_io(path, &error))?;
+        let file = open.map_err(|error| local::of_io(path, &error))?;
         static STORES: AtomicU64 = AtomicU64::new(0);
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         let who = format!("{} {store} {}", std::process::id(), now.nanos());

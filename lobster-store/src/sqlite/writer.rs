@@ -10,7 +10,10 @@ use super::{
     sql::{self, Args},
     whole,
 };
-use crate::contract::{Failed, Result};
+use crate::{
+    contract::{Failed, Result},
+    local,
+};
 use sqlx::{Connection, sqlite::SqliteConnection, sqlite::SqliteRow};
 use std::{fs, os::unix::fs::MetadataExt, path::Path, path::PathBuf, pin::Pin, sync::Arc};
 use tokio::sync::Mutex;
@@ -27,7 +30,7 @@ pub(super) struct Identity {
 
 impl Identity {
     fn of(path: &Path) -> Result<Self> {
-        let data = fs::metadata(path).map_err(|error| failure::of_io(path, &error))?;
+        let data = fs::metadata(path).map_err(|error| local::of_io(path, &error))?;
         Ok(Self { device: data.dev(), inode: data.ino() })
     }
 

@@ -6,17 +6,17 @@ use std::{fs::File, sync::LazyLock};
 
 /// This host, in this boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(crate) struct Host {
     /// Name of the host.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Differs for each boot; empty where the system has none.
-    pub(super) boot_id: String,
+    pub(crate) boot_id: String,
     /// Differs for each installation of a system; empty where there is none.
-    pub(super) machine_id: String,
+    pub(crate) machine_id: String,
 }
 
 impl Host {
-    pub(super) fn this() -> &'static Self {
+    pub(crate) fn this() -> &'static Self {
         static THIS: LazyLock<Host> = LazyLock::new(|| Host {
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             boot_id: word_in("/proc/sys/kernel/random/boot_id"),
@@ -39,7 +39,7 @@ fn word_in(_path: &str) -> String {
 /// Do locks on this file bind every process that can reach it? Not where other hosts or a server of its own may be involved:
 /// there a lock can be free although its holder lives.
 #[cfg(target_os = "linux")]
-pub(super) fn locks_bind(file: &File) -> bool {
+pub(crate) fn locks_bind(file: &File) -> bool {
     /// NFS, SMB (three generations), FUSE (and virtiofs), 9P, AFS (two), Ceph, Lustre, GFS2, OCFS2, GPFS, Coda, vboxsf.
     const SHARED: [u32; 14] = [
         0x6969,
@@ -64,6 +64,6 @@ pub(super) fn locks_bind(file: &File) -> bool {
 
 /// Not known here, so nothing is proved.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn locks_bind(_file: &File) -> bool {
+pub(crate) fn locks_bind(_file: &File) -> bool {
     false
 }

@@ -4,11 +4,9 @@
 //! system where locks bind everybody.
 
 use super::{
-    Sqlite,
     beat::{BeatFile, Header, Place},
-    failure,
     host::{self, Host},
-    sql::{Args, get_id},
+    of_io,
 };
 use crate::contract::{Beat, Boot, Failed, Incarnation, NewNode, Renewed, Result, RunId};
 use std::{
@@ -26,16 +24,16 @@ const NAMES_MAX: usize = 4096;
 
 /// The identity of an incarnation, as its row has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Papers {
-    pub(super) boot_id: String,
-    pub(super) machine_id: String,
-    pub(super) place: Place,
+pub(crate) struct Papers {
+    pub(crate) boot_id: String,
+    pub(crate) machine_id: String,
+    pub(crate) place: Place,
 }
 
 /// An incarnation of this process.
-pub(super) struct Held {
-    pub(super) name: String,
-    pub(super) beat: BeatFile,
+pub(crate) struct Held {
+    pub(crate) name: String,
+    pub(crate) beat: BeatFile,
     slots: usize,
     /// Seq of the last beat that this process tried to write.
     last: AtomicU64,
@@ -44,31 +42,31 @@ pub(super) struct Held {
 }
 
 /// Why a process is surely gone.
-pub(super) enum Proof {
+pub(crate) enum Proof {
     /// Its beat file could be locked, and stays so as long as this lives.
     Locked(BeatFile),
     /// The host has been booted since.
     Rebooted,
 }
 
-/// `<db>.nodes`, seen from this process.
-pub(super) struct Nodes {
+/// The directory of an installation, seen from this process.
+pub(crate) struct Nodes {
     dir: PathBuf,
     held: RwLock<HashMap<Incarnation, Arc<Held>>>,
     known: Mutex<HashMap<Incarnation, Papers>>,
 }
 
 impl Nodes {
-    pub(super) fn new(dir: PathBuf) -> Self {
+    pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir, held: RwLock::default(), known: Mutex::default() }
     }
 
-    pub(super) fn beat_path(&self, incarnation: Incarnation) -> PathBuf {
+    pub(crate) fn beat_path(&self, incarnation: Incarnation) -> PathBuf {
         self.dir.join(incarnation.to_string())
     }
 
     /// Takes slot or name, and the beat file. The same again finds what it took.
-    pub(super) fn hold(&self, node: &NewNode, now: Boot) -> Result<Arc<Held>> {
+    pub(crate) fn hold(&self, node: &NewNode, now: Boot) -> Result<Arc<Held>> {
         if let Some(held) = self.held(node.incarnation) {
             return Ok(held);
         }
@@ -77,21 +75,21 @@ impl Nodes {
             None => self.lock_slot()?,
         };
         let path = self.beat_path(node.incarnation);
-        let beat = BeatFile::create(&path, node.incarnation, now, node.slots).map_err(|error| failure::of_io(&path, &error))?;
+        let beat = BeatFile::create(&path, node.incarnation, now, node.slots).map_err(|error| of_io(&path, &error))?;
         let held = Arc::new(Held { name, beat, slots: node.slots, last: AtomicU64::new(0), _name_lock: name_lock });
         self.held.write().unwrap_or_else(PoisonError::into_inner).insert(node.incarnation, held.clone());
         Ok(held)
     }
 
     /// Lets go of everything an incarnation of this process has.
-    pub(super) fn let_go(&self, incarnation: Incarnation) {
+    pub(crate) fn let_go(&self, incarnation: Incarnation) {
         let held = self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
         if held.is_some() {
             fs::remove_file(self.beat_path(incarnation)).ok();
         }
     }
 
-    pub(super) fn held(&self, incarnation: Incarnation) -> Option<Arc<Held>> {
+    pub(crate) fn held(&self, incarnation: Incarnation) -> Option<Arc<Held>> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).get(&incarnation).cloned()
     }
 
@@ -121,21 +119,21 @@ impl Nodes {
     fn try_lock(&self, file_name: &str) -> Result<Option<File>> {
         let path = self.dir.join(file_name);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = open.map_err(|error| failure::of_io(&path, &error))?;
+        let file = open.map_err(|error| of_io(&path, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(failure::of_io(&path, &error)),
+            Err(fs::TryLockError::Error(error)) => Err(of_io(&path, &error)),
         }
     }
 
     /// Remembers what rows say, for [`proves_dead`](Self::proves_dead).
-    pub(super) fn remember(&self, papers: HashMap<Incarnation, Papers>) {
+    pub(crate) fn remember(&self, papers: HashMap<Incarnation, Papers>) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = papers;
     }
 
     /// A hint at a death: what `revoke` will check again, on the row as it is then.
-    pub(super) fn proves_dead(&self, incarnation: Incarnation) -> bool {
+    pub(crate) fn proves_dead(&self, incarnation: Incarnation) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&incarnation).cloned();
         match known {
             Some(papers) => self.prove(incarnation, &papers).is_some(),
@@ -145,7 +143,7 @@ impl Nodes {
     }
 
     /// Proves that the process of an incarnation is gone. `None`: cannot tell.
-    pub(super) fn prove(&self, incarnation: Incarnation, papers: &Papers) -> Option<Proof> {
+    pub(crate) fn prove(&self, incarnation: Incarnation, papers: &Papers) -> Option<Proof> {
         let here = Host::this();
         if papers.boot_id.is_empty() || here.boot_id.is_empty() {
             return None;
@@ -173,24 +171,20 @@ impl Nodes {
     }
 
     /// The beat as its file says it.
-    pub(super) fn header(&self, incarnation: Incarnation, place: Place) -> Option<(BeatFile, Header)> {
+    pub(crate) fn header(&self, incarnation: Incarnation, place: Place) -> Option<(BeatFile, Header)> {
         let beat = BeatFile::open(&self.beat_path(incarnation)).ok()?;
         let header = beat.header().ok()??;
         (header.incarnation == incarnation && beat.place().ok()? == place).then_some((beat, header))
     }
 
-    /// Removes the beat files of incarnations that are over, once their process is gone too.
-    pub(super) async fn tidy(&self, store: &Sqlite) {
-        let Ok(files) = fs::read_dir(&self.dir) else { return };
+    /// Incarnations that have a beat file here.
+    pub(crate) fn found(&self) -> Vec<Incarnation> {
         let named = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<Incarnation>().ok();
-        let found: Vec<_> = files.flatten().filter_map(named).collect();
-        if found.is_empty() {
-            return;
-        }
-        let text = "SELECT incarnation FROM lobster_nodes WHERE state = 0;";
-        let Ok(rows) = store.readers.read(text, Args::default()).await else { return };
-        let active: Result<HashSet<_>> = rows.iter().flatten().map(|row| get_id(row, 0, Incarnation::from_slice)).collect();
-        let Ok(active) = active else { return };
+        fs::read_dir(&self.dir).map(|files| files.flatten().filter_map(named).collect()).unwrap_or_default()
+    }
+
+    /// Removes the beat files of `found` incarnations that are not active, once their process is gone too.
+    pub(crate) fn tidy(&self, found: Vec<Incarnation>, active: &HashSet<Incarnation>) {
         for incarnation in found.into_iter().filter(|incarnation| !active.contains(incarnation)) {
             let path = self.beat_path(incarnation);
             // The lock of one that is about to join is held, so it is left alone.
@@ -206,7 +200,7 @@ impl Nodes {
 
 impl Held {
     /// Writes a beat that needs nobody's leave.
-    pub(super) fn renew(&self, incarnation: Incarnation, beat: Beat) -> io::Result<Renewed> {
+    pub(crate) fn renew(&self, incarnation: Incarnation, beat: Beat) -> io::Result<Renewed> {
         let Some(now) = self.beat.header()? else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the beat file was overwritten"));
         };
@@ -222,7 +216,7 @@ impl Held {
         Ok(Renewed::Good)
     }
 
-    pub(super) fn note(&self, slot: usize, run: Option<RunId>) {
+    pub(crate) fn note(&self, slot: usize, run: Option<RunId>) {
         if slot < self.slots {
             self.beat.note(slot, run).ok();
         }

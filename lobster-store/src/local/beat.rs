@@ -26,28 +26,28 @@ const READS: usize = 8;
 
 /// Device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) device: u64,
-    pub(super) inode: u64,
+pub(crate) struct Place {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 /// An open beat file.
-pub(super) struct BeatFile {
+pub(crate) struct BeatFile {
     file: File,
 }
 
 /// What its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) incarnation: Incarnation,
-    pub(super) seq: u64,
-    pub(super) at: Boot,
-    pub(super) revoked: bool,
+pub(crate) struct Header {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) seq: u64,
+    pub(crate) at: Boot,
+    pub(crate) revoked: bool,
 }
 
 impl BeatFile {
     /// Creates the file of a new incarnation and locks it.
-    pub(super) fn create(path: &Path, incarnation: Incarnation, at: Boot, slots: usize) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, incarnation: Incarnation, at: Boot, slots: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         // Held for a moment only by whoever tidies up; whether that one removed it shows below.
         file.lock()?;
@@ -62,25 +62,25 @@ impl BeatFile {
         }
     }
 
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).open(path).map(|file| Self { file })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    pub(super) fn place(&self) -> io::Result<Place> {
+    pub(crate) fn place(&self) -> io::Result<Place> {
         let data = self.file.metadata()?;
         Ok(Place { device: data.dev(), inode: data.ino() })
     }
 
     /// Does its directory still name it? Otherwise nobody sees its beats.
-    pub(super) fn is_linked(&self) -> io::Result<bool> {
+    pub(crate) fn is_linked(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.nlink() > 0)
     }
 
-    pub(super) fn write(&self, incarnation: Incarnation, beat: Beat) -> io::Result<()> {
+    pub(crate) fn write(&self, incarnation: Incarnation, beat: Beat) -> io::Result<()> {
         let mut bytes = [0; HEADER - SEQ];
         bytes[..8].copy_from_slice(&beat.seq.to_le_bytes());
         bytes[8..16].copy_from_slice(&beat.at.nanos().to_le_bytes());
@@ -90,7 +90,7 @@ impl BeatFile {
     }
 
     /// `None`: it is not (yet) a whole beat file.
-    pub(super) fn header(&self) -> io::Result<Option<Header>> {
+    pub(crate) fn header(&self) -> io::Result<Option<Header>> {
         for _ in 0..READS {
             let mut bytes = [0; REVOKED as usize + 1];
             match self.file.read_exact_at(&mut bytes, 0) {
@@ -105,17 +105,17 @@ impl BeatFile {
         Ok(None)
     }
 
-    pub(super) fn mark_revoked(&self) -> io::Result<()> {
+    pub(crate) fn mark_revoked(&self) -> io::Result<()> {
         self.file.write_all_at(&[1], REVOKED)
     }
 
-    pub(super) fn note(&self, slot: usize, run: Option<RunId>) -> io::Result<()> {
+    pub(crate) fn note(&self, slot: usize, run: Option<RunId>) -> io::Result<()> {
         let bytes = run.map_or([0; SLOT], |run| run.bytes());
         self.file.write_all_at(&bytes, SLOTS + (slot * SLOT) as u64)
     }
 
     /// The runs noted in its slots.
-    pub(super) fn notes(&self, slots: usize) -> Vec<RunId> {
+    pub(crate) fn notes(&self, slots: usize) -> Vec<RunId> {
         let mut bytes = vec![0; slots * SLOT];
         if self.file.read_exact_at(&mut bytes, SLOTS).is_err() {
             return Vec::new();
