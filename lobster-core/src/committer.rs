@@ -93,7 +93,7 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
     if offers.is_empty() {
         return true;
     }
-    let batch = Batch { incarnation, synced, offers };
+    let batch = Batch { incarnation, synced, patient: None, offers };
     let (sent, acknowledged) = points(&batch);
     sent.into_iter().for_each(crash::point);
     let answers = match shared.tiers.journal.append(batch.clone()).await {

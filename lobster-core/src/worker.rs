@@ -209,7 +209,13 @@ async fn set_aside(shared: &Shared, grant: &Grant, mut then: Then) {
     loop {
         let (run, epoch, head) = (grant.run, grant.epoch, grant.tail + 1);
         let offer = Offer { run, epoch, head, rows: Vec::new(), progress: false, then: Some(then.clone()) };
-        match shared.tiers.journal.append(Batch { incarnation, synced: true, offers: vec![offer] }).await.as_deref() {
+        match shared
+            .tiers
+            .journal
+            .append(Batch { incarnation, synced: true, patient: None, offers: vec![offer] })
+            .await
+            .as_deref()
+        {
             Ok([Answer::Seen(seen)]) if seen.then || !seen.mine => return,
             // Somebody stated a verdict or asked for a cancel: whoever claims it next sees that.
             Ok([Answer::Seen(_)]) => then = Then::Release,
@@ -244,7 +250,13 @@ async fn strays(shared: &Shared, suspect: Option<&Grant>) -> bool {
             progress: false,
             then: Some(Then::Release),
         };
-        match shared.tiers.journal.append(Batch { incarnation, synced: true, offers: vec![offer] }).await.as_deref() {
+        match shared
+            .tiers
+            .journal
+            .append(Batch { incarnation, synced: true, patient: None, offers: vec![offer] })
+            .await
+            .as_deref()
+        {
             Ok([Answer::Seen(seen)]) if seen.then => tracing::info!(run = %run.id, "a stray run went back"),
             Ok([Answer::Seen(seen)]) if !seen.mine => {}
             _ => clean = false,

@@ -209,7 +209,7 @@ impl Bench {
                 progress: true,
                 then: None,
             };
-            let batch = Batch { incarnation: self.node, synced, offers: grants.iter().map(offer).collect() };
+            let batch = Batch { incarnation: self.node, synced, patient: None, offers: grants.iter().map(offer).collect() };
             let start = now();
             let answers = self.store.append(batch).await?;
             took.push(start.elapsed());
@@ -230,7 +230,7 @@ impl Bench {
             let rows = vec![Row::new(run, epoch, seq, seq, body.clone(), body.clone())];
             let offers = vec![Offer { run, epoch, head: seq, rows, progress: true, then: None }];
             let start = now();
-            self.store.append(Batch { incarnation, synced: false, offers }).await?;
+            self.store.append(Batch { incarnation, synced: false, patient: None, offers }).await?;
             appends.push(start.elapsed());
             let ids = seq * parts..(seq + 1) * parts;
             let dropped = if seq == 1 { Vec::new() } else { ((seq - 1) * parts..seq * parts).collect() };
@@ -258,7 +258,8 @@ impl Bench {
                     let then = Some(Then::Finish { state: RunState::Succeeded, outcome, at: Wall(1) });
                     Offer { run: grant.run, epoch: grant.epoch, head: 1, rows: Vec::new(), progress: false, then }
                 };
-                let batch = Batch { incarnation: self.node, synced: true, offers: grants.iter().map(offer).collect() };
+                let batch =
+                    Batch { incarnation: self.node, synced: true, patient: None, offers: grants.iter().map(offer).collect() };
                 let start = now();
                 self.store.append(batch).await?;
                 took.push(start.elapsed());

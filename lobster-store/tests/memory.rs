@@ -69,7 +69,7 @@ impl World {
     }
 
     async fn append(&self, synced: bool, offers: Vec<Offer>) -> Result<Vec<Seen>, Failed> {
-        let answers = self.store.append(Batch { incarnation: incarnation(1), synced, offers }).await?;
+        let answers = self.store.append(Batch { incarnation: incarnation(1), synced, patient: None, offers }).await?;
         let seen = |answer| match answer {
             Answer::Seen(seen) => seen,
             Answer::Busy => panic!("memory is never busy"),

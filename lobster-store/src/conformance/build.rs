@@ -171,10 +171,10 @@ impl Build for Offer {
         self
     }
     fn synced(self, incarnation: Incarnation) -> Batch {
-        Batch { incarnation, synced: true, offers: vec![self] }
+        Batch { incarnation, synced: true, patient: None, offers: vec![self] }
     }
     fn relaxed(self, incarnation: Incarnation) -> Batch {
-        Batch { incarnation, synced: false, offers: vec![self] }
+        Batch { incarnation, synced: false, patient: None, offers: vec![self] }
     }
 }
 

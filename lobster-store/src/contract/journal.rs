@@ -10,6 +10,7 @@ use super::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -211,6 +212,9 @@ pub struct Batch {
     pub incarnation: Incarnation,
     /// Acknowledge only what survives a crash of the store. Otherwise the acknowledgement survives the process only.
     pub synced: bool,
+    /// How long to wait for a row that somebody else has locked, instead of answering [`Busy`](Answer::Busy) at once. Such a batch has one
+    /// offer. Tiers whose rows are never busy ignore it.
+    pub patient: Option<Duration>,
     /// At most one per run.
     pub offers: Vec<Offer>,
 }

@@ -52,13 +52,25 @@ pub(crate) enum Proof {
 /// The directory of an installation, seen from this process.
 pub(crate) struct Nodes {
     dir: PathBuf,
+    /// The directory lies beside the database: whoever sees it is on the host of whoever uses it.
+    beside: bool,
     held: RwLock<HashMap<Incarnation, Arc<Held>>>,
     known: Mutex<HashMap<Incarnation, Papers>>,
 }
 
 impl Nodes {
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, held: RwLock::default(), known: Mutex::default() }
+    /// A directory beside the database.
+    pub(crate) fn beside(dir: PathBuf) -> Self {
+        Self::new(dir, true)
+    }
+
+    /// A directory of this host, where the database may be anywhere.
+    pub(crate) fn apart(dir: PathBuf) -> Self {
+        Self::new(dir, false)
+    }
+
+    fn new(dir: PathBuf, beside: bool) -> Self {
+        Self { dir, beside, held: RwLock::default(), known: Mutex::default() }
     }
 
     pub(crate) fn beat_path(&self, incarnation: Incarnation) -> PathBuf {
@@ -151,8 +163,12 @@ impl Nodes {
         if papers.boot_id == here.boot_id {
             return self.take_lock(incarnation, Some(papers.place)).map(Proof::Locked);
         }
-        // Copies of a virtual machine may share an id; on a local file system they do not share this directory.
-        let local = File::open(&self.dir).is_ok_and(|dir| host::locks_bind(&dir));
+        // Copies of a virtual machine may share an id. They do not share a directory on a local file system beside the database; where
+        // it lies apart, the very file must have outlived the boot.
+        let local = match self.beside {
+            true => File::open(&self.dir).is_ok_and(|dir| host::locks_bind(&dir)),
+            false => self.take_lock(incarnation, Some(papers.place)).is_some(),
+        };
         (local && !papers.machine_id.is_empty() && papers.machine_id == here.machine_id).then_some(Proof::Rebooted)
     }
 

@@ -1,1 +1,168 @@
-//! The PostgreSQL tier.
+//! The PostgreSQL tier: one schema, any number of processes on any number of hosts.
+//!
+//! Invariant: every change of a run is one statement that is decided on the run's locked row, or a transaction that locks it first.
+//!
+//! Statements that commit by themselves say how they commit (`set_config('synchronous_commit', .., true)` within the statement), so that
+//! one connection serves relaxed and synced calls, behind a pooler too. Tables are named with their schema, never by a search path.
+
+mod append;
+mod catalog;
+mod claim;
+mod failure;
+mod fold;
+mod journal;
+mod members;
+mod options;
+mod pool;
+mod recording;
+mod revoke;
+mod schema;
+mod sql;
+mod submit;
+mod sweep;
+mod wake;
+
+pub use options::{Options, SCHEMA};
+pub use schema::sql;
+
+use crate::{
+    contract::{Boot, Clock, Failed, Incarnation, Result, Wake},
+    local,
+};
+use failure::Stage;
+use sqlx::postgres::{PgArguments, PgRow};
+use std::{
+    collections::HashMap,
+    fmt,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+/// A store in one schema of a PostgreSQL database, shared by processes of any number of hosts.
+///
+/// Relaxed writes survive the death of the process, synced ones that of the server, and of its host if it is set up so. Leases are rows,
+/// judged by the server's clock and by the watcher's own; on one host a lock in a file tells a dead process from a slow one.
+///
+/// ```no_run
+/// use lobster_store::{Tiers, contract::{Clock, Result}, postgres::{Options, Postgres}};
+/// # async fn tiers(clock: std::sync::Arc<dyn Clock>) -> Result<Tiers> {
+/// let options = Options::from_url("postgres://worker@localhost/shop")?;
+/// let label = options.to_string();
+/// let store = Postgres::open(options, clock).await?;
+/// Ok(Tiers::of(store, label))
+/// # }
+/// ```
+pub struct Postgres {
+    options: Options,
+    clock: Arc<dyn Clock>,
+    pool: Arc<pool::Pool>,
+    /// `synchronous_commit` of synced statements.
+    synced: &'static str,
+    /// `application_name` of this store's connections.
+    connections: String,
+    local: Option<local::Nodes>,
+    members: RwLock<HashMap<Incarnation, members::Mine>>,
+    lease: members::Line,
+    hints: Arc<wake::Hints>,
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Time between two tries to reach a server that is waited for.
+const TRY: Duration = Duration::from_millis(200);
+
+impl Postgres {
+    /// Opens the store; creates or migrates its schema if needed and allowed. Safe from many processes at once.
+    ///
+    /// # Errors
+    /// [`Failed::Unavailable`] if the server does not answer within [`Options::wait`], or is a standby; [`Failed::Refused`] if it does
+    /// not let this role in, is too old, or is set up so that the fence would not hold, if a privilege is missing, or the schema is older
+    /// and may not be migrated; [`Failed::NewerVersion`] if a newer binary migrated it. What was stored is left as it was.
+    pub async fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+        let began = clock.boot();
+        let installation = loop {
+            match schema::prepare(&options).await {
+                Err(Failed::Unavailable(why)) if clock.boot().since(began) < options.wait => {
+                    tracing::warn!(%why, place = %options, "the server is waited for");
+                    pause(TRY).await;
+                }
+                found => break found?,
+            }
+        };
+        let schema::Installation { id, synced, connections } = installation;
+        let local = match local_dir(&options, &id) {
+            Ok(dir) => Some(local::Nodes::apart(dir)),
+            Err(error) => {
+                tracing::warn!(%error, "no directory for proofs of death: a restarted process will wait for the lease of its predecessor");
+                None
+            }
+        };
+        let pool = Arc::new(pool::Pool::new(&options, &connections, clock.clone()));
+        let hints = wake::Hints::new(&options, &connections, &pool);
+        let lease = members::Line::new(&options, &connections, clock.clone());
+        let members = RwLock::default();
+        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))
+    }
+
+    /// Hints at a change that was committed.
+    fn stir(&self) {
+        Wake::hint(self);
+    }
+
+    /// A statement of this installation: `@` stands for its schema.
+    fn text(&self, text: &str) -> String {
+        schema::qualified(text, &self.options.schema)
+    }
+
+    async fn read(&self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        self.pool.query(Stage::Read, &self.text(text), args).await
+    }
+
+    async fn write(&self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        self.pool.query(Stage::Write, &self.text(text), args).await
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a server is waited for on the real clock")]
+async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// The directory of this installation on this host, usable by nobody else.
+fn local_dir(options: &Options, installation: &str) -> Result<PathBuf> {
+    let dir = match &options.local_path {
+        Some(dir) => dir.clone(),
+        None => {
+            let me = rustix::process::geteuid().as_raw();
+            let dir = std::env::temp_dir().join(format!("lobster-{me}"));
+            local::create_dir(&dir)?;
+            own(&dir, me)?;
+            dir
+        }
+    };
+    let dir = dir.join(installation);
+    local::create_dir(&dir)?;
+    Ok(dir)
+}
+
+/// In a directory that everybody may write to, somebody else may have been faster.
+fn own(dir: &Path, me: u32) -> Result<()> {
+    let data = std::fs::symlink_metadata(dir).map_err(|error| local::of_io(dir, &error))?;
+    match data.is_dir() && data.uid() == me && data.mode() & 0o077 == 0 {
+        true => Ok(()),
+        false => {
+            Err(Failed::Refused(format!("{}: others may write to it; name a directory by `lobster_local_path`", dir.display())))
+        }
+    }
+}
+
+/// A moment on this host's clock; the server has its own.
+fn now(clock: &dyn Clock) -> Boot {
+    clock.boot()
+}

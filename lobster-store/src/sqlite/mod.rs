@@ -86,7 +86,7 @@ impl Sqlite {
         };
         let writer = Arc::new(writer::Writer::new(path.clone(), gate, connection)?);
         let readers = reader::Readers::new(path.clone(), writer.identity());
-        let nodes = Arc::new(local::Nodes::new(nodes_dir.clone()));
+        let nodes = Arc::new(local::Nodes::beside(nodes_dir.clone()));
         let hints = wake::Hints::open(&nodes_dir.join("hint"), clock.boot())?;
         Ok(Arc::new(Self { path, clock, writer, readers, nodes, hints }))
     }

@@ -148,7 +148,7 @@ pub fn finish(grant: &Grant, tail: u64, at: Wall) -> Offer {
 }
 
 pub async fn append(store: &Sqlite, incarnation: Incarnation, synced: bool, offers: Vec<Offer>) -> Vec<Seen> {
-    let answers = store.append(Batch { incarnation, synced, offers }).await.expect("an append is answered");
+    let answers = store.append(Batch { incarnation, synced, patient: None, offers }).await.expect("an append is answered");
     let seen = |answer| match answer {
         Answer::Seen(seen) => seen,
         Answer::Busy => panic!("no row of a SQLite file is ever busy"),

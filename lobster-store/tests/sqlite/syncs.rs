@@ -145,7 +145,7 @@ pub async fn stubborn(file: &Path) {
     let grant = claim_stubbornly(&store, me).await;
     for seq in 1..=40 {
         let offers = vec![offer(&grant, seq, 5000)];
-        let answers = again(Batch { incarnation: me, synced: true, offers }).await;
+        let answers = again(Batch { incarnation: me, synced: true, patient: None, offers }).await;
         let [Answer::Seen(seen)] = answers.as_slice() else { panic!("one offer, one answer") };
         // Applied now, or by a call that could not say so.
         assert!(seen.mine && seen.tail == seq, "{seen:?}");

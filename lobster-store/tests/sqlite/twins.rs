@@ -178,7 +178,7 @@ impl Pair {
             offers.push(Offer { run: grant.run, epoch: grant.epoch, head, rows, progress, then });
             of.push(at);
         }
-        let batch = Batch { incarnation, synced: self.dice.one_in(2), offers };
+        let batch = Batch { incarnation, synced: self.dice.one_in(2), patient: None, offers };
         let answers = both!(self, journal.append(batch));
         for (at, answer) in of.into_iter().zip(answers) {
             if let lobster_store::contract::Answer::Seen(seen) = answer {

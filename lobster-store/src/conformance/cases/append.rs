@@ -161,7 +161,7 @@ pub async fn a_refused_offer_does_not_stop_the_others(world: World) {
         offer(&cancelled).results(1).intent(),
         offer(&first).results(1).finish(RunState::Succeeded, world.now()),
     ];
-    let seen = node.append_all(Batch { incarnation: node.incarnation, synced: true, offers }).await;
+    let seen = node.append_all(Batch { incarnation: node.incarnation, synced: true, patient: None, offers }).await;
     let answers: Vec<_> = seen.iter().map(|seen| (seen.rows, seen.then, seen.mine, seen.tail)).collect();
     assert_eq!(
         answers,
@@ -191,7 +191,7 @@ pub async fn an_answer_tells_of_a_cancel_and_of_a_wake(world: World) {
 pub async fn an_empty_batch_is_answered_by_nothing(world: World) {
     let node = world.node().await;
     for synced in [false, true] {
-        let batch = Batch { incarnation: node.incarnation, synced, offers: Vec::new() };
+        let batch = Batch { incarnation: node.incarnation, synced, patient: None, offers: Vec::new() };
         assert_eq!(node.append_all(batch).await, []);
     }
 }
@@ -225,7 +225,7 @@ pub async fn a_full_batch_is_answered_in_its_order(world: World) {
     let grants = node.claim_as(crate::contract::Claim { limit: limits::BATCH_RUNS, ..node.asks() }).await;
     assert_eq!(grants.len(), limits::BATCH_RUNS);
     let offers = grants.iter().zip(1..).map(|(grant, number)| offer(grant).results(1 + number % 3)).collect();
-    let seen = node.append_all(Batch { incarnation: node.incarnation, synced: false, offers }).await;
+    let seen = node.append_all(Batch { incarnation: node.incarnation, synced: false, patient: None, offers }).await;
     assert_eq!(
         seen.iter().map(|seen| seen.tail).collect::<Vec<_>>(),
         (1..=1024).map(|number| 1 + number % 3).collect::<Vec<_>>()

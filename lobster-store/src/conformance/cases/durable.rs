@@ -234,6 +234,7 @@ pub async fn relaxed_and_synced_batches_of_several_runs_mix(world: World) {
     let both = |synced, tail| Batch {
         incarnation,
         synced,
+        patient: None,
         offers: vec![offer(&one).after(tail).results(1), offer(&two).after(tail).results(1)],
     };
     for (tail, synced) in [(0, false), (1, true), (2, false), (3, true)] {

@@ -106,7 +106,7 @@ pub async fn changes_of_a_full_batch_are_kept_apart(world: World) {
         _ if at % 3 == 1 => offer(grant).changes(2),
         _ => offer(grant).both(1).changes(1),
     });
-    let batch = crate::contract::Batch { incarnation: node.incarnation, synced: false, offers: offers.collect() };
+    let batch = crate::contract::Batch { incarnation: node.incarnation, synced: false, patient: None, offers: offers.collect() };
     let seen = node.append_all(batch).await;
     for (at, (grant, seen)) in grants.iter().zip(seen).enumerate() {
         let expected = match at {

@@ -1,0 +1,131 @@
+//! The journal of the PostgreSQL tier: what is not in a file of its own.
+//!
+//! Invariant: a statement that waits for the lock of a run's row waits for a bounded time.
+
+use super::{
+    Postgres,
+    sql::{Args, get, get_run, get_state, get_u64},
+};
+use crate::contract::{
+    Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Origin,
+    Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
+};
+use async_trait::async_trait;
+use prost::Message;
+
+/// How long cancels and verdicts wait for a run's row.
+const LOCK: &str = "2s";
+
+const CANCEL: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
+own AS MATERIALIZED (SELECT r.id, r.state FROM @runs r, how WHERE r.id = $3 FOR NO KEY UPDATE OF r),
+asked AS (UPDATE @runs r SET cancel = true, wake = r.wake + CASE WHEN own.state = 1 THEN 1 ELSE 0 END,
+    state = CASE WHEN own.state = 1 THEN 1 ELSE 5 END, ended = CASE WHEN own.state = 1 THEN NULL ELSE $4::int8 END,
+    reason = CASE WHEN own.state = 1 THEN r.reason ELSE '' END
+    FROM own WHERE r.id = own.id AND own.state IN (0, 1, 2)),
+ends AS (INSERT INTO @outcomes (run, crc, body) SELECT own.id, $5::int8, $6::bytea FROM own WHERE own.state IN (0, 2))
+SELECT state FROM own";
+
+/// An intent has one verdict: the second is told so by the index, whenever the first was committed.
+const VERDICT: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
+own AS MATERIALIZED (SELECT r.id, r.state, r.tail FROM @runs r, how WHERE r.id = $3 FOR NO KEY UPDATE OF r),
+given AS (INSERT INTO @verdicts_in (run, intent, step, origin, at, crc, body)
+    SELECT own.id, $4::int8, $5::bytea, $6::int2, $7::int8, $8::int8, $9::bytea FROM own WHERE own.state IN (0, 1, 2) AND own.tail = $10
+    ON CONFLICT DO NOTHING RETURNING run),
+woken AS (UPDATE @runs r SET wake = r.wake + 1,
+    due = CASE r.state WHEN 2 THEN $7 WHEN 0 THEN LEAST(r.due, $7) ELSE r.due END,
+    reason = CASE r.state WHEN 2 THEN '' ELSE r.reason END, state = CASE r.state WHEN 2 THEN 0 ELSE r.state END
+    FROM given WHERE r.id = given.run)
+SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own";
+
+const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 AND owner = $1 AND (cancel OR wake > wake_seen)";
+
+#[async_trait]
+impl Journal for Postgres {
+    async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
+        self.submit_runs(runs).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
+        self.claim_runs(claim).await
+    }
+
+    async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>> {
+        self.restore_runs(incarnation, grants).await
+    }
+
+    async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
+        self.append_batch(batch).await
+    }
+
+    async fn fold(&self, fold: Fold) -> Result<Folded> {
+        self.fold_run(fold).await
+    }
+
+    async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>> {
+        self.read_parts(run, ids).await
+    }
+
+    async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
+        let args = || {
+            let args = Args::default().with(self.synced).with(LOCK).with(run.0).with(at.0);
+            args.with(i64::from(outcome.crc)).with(outcome.body.as_ref()).done()
+        };
+        let rows = self.write(CANCEL, args).await.map_err(busy)?;
+        let Some(row) = rows.first() else { return Ok(Cancelled::NotFound) };
+        let answer = match get_state(row, 0)? {
+            RunState::Running => Cancelled::Asked,
+            RunState::Ready | RunState::Held => Cancelled::Done,
+            state => return Ok(Cancelled::Ended(state)),
+        };
+        self.stir();
+        Ok(answer)
+    }
+
+    async fn verdict(&self, new: NewVerdict) -> Result<VerdictAnswer> {
+        let origin: i16 = match new.origin {
+            Origin::Settle => 0,
+            Origin::Person => 1,
+        };
+        let args = || {
+            let args = Args::default().with(self.synced).with(LOCK).with(new.run.0).with(new.intent.cast_signed());
+            let args = args.with(new.step.encode_to_vec()).with(origin).with(new.at.0);
+            args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed()).done()
+        };
+        let rows = self.write(VERDICT, args).await.map_err(busy)?;
+        let Some(row) = rows.first() else { return Ok(VerdictAnswer::NotFound) };
+        if get::<bool>(row, 2)? {
+            self.stir();
+            return Ok(VerdictAnswer::Accepted);
+        }
+        Ok(match get_state(row, 0)? {
+            state if state.ended() => VerdictAnswer::Ended,
+            _ if get_u64(row, 1)? != new.tail => VerdictAnswer::Moved,
+            _ => VerdictAnswer::Exists,
+        })
+    }
+
+    async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
+        let rows = self.read(ATTEND, || Args::default().with(incarnation.0).done()).await?;
+        let attention = |row| {
+            let (run, epoch) = (get_run(row, 0)?, get_u64(row, 1)?);
+            Ok(Attention { run, epoch, cancel: get(row, 2)?, wake: get_u64(row, 3)? })
+        };
+        rows.iter().map(attention).collect()
+    }
+
+    async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
+        self.sweep_runs(before, limit).await
+    }
+}
+
+/// Somebody holds the run's row: not an outage, and worth saying.
+fn busy(failed: Failed) -> Failed {
+    match failed {
+        Failed::Unavailable(why) if why.contains("(55P03)") => {
+            Failed::Unavailable(format!("somebody's open transaction holds the run's row: {why}"))
+        }
+        failed => failed,
+    }
+}

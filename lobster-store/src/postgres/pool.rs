@@ -1,0 +1,216 @@
+//! Connections, lent for one call each.
+//!
+//! Invariant: a connection comes back only after a whole answer; one whose call was dropped, failed or took too long is closed.
+//!
+//! sqlx has a pool of its own. It sends a message and waits for the answer whenever a connection comes back, which is most of what
+//! a small statement costs; this one asks only a connection that was idle for a while.
+
+use super::{
+    failure::{self, Stage},
+    options::Options,
+};
+use crate::contract::{Boot, Clock, Failed, Result};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor,
+    postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow},
+};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// A connection that was idle for so long may have lost its server without knowing.
+const STALE: Duration = Duration::from_secs(1);
+
+/// An answer to a check of a stale connection.
+const CHECK: Duration = Duration::from_secs(2);
+
+/// Statements kept prepared per connection.
+const PREPARED: usize = 64;
+
+/// The connections of one store.
+pub(super) struct Pool {
+    options: PgConnectOptions,
+    /// Behind a pooler in transaction mode.
+    pooled: bool,
+    deadline: Duration,
+    clock: Arc<dyn Clock>,
+    places: Semaphore,
+    idle: Mutex<Vec<(PgConnection, Boot)>>,
+}
+
+impl Pool {
+    pub(super) fn new(options: &Options, name: &str, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            options: named(&options.connect, options.pooled, name),
+            pooled: options.pooled,
+            deadline: options.deadline,
+            clock,
+            places: Semaphore::new(options.connections as usize),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// A call that has no answer within the deadline is given up.
+    async fn within<T>(&self, stage: Stage, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = || {
+            let text = format!("the server did not answer within {:?}", self.deadline);
+            if stage == Stage::Read { Failed::Unavailable(text) } else { Failed::Unknown(text) }
+        };
+        timeout(self.deadline, call).await.unwrap_or_else(|| Err(late()))
+    }
+
+    /// One statement that commits by itself.
+    pub(super) async fn query(&self, stage: Stage, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        let mut lent = self.lend().await?;
+        let rows = self.within(stage, lent.alone(stage, text, args)).await?;
+        lent.give_back();
+        Ok(rows)
+    }
+
+    /// A transaction that only reads, under one snapshot.
+    pub(super) async fn snapshot(&self) -> Result<Lent<'_>> {
+        self.begin("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
+    }
+
+    /// A transaction. It is not idle for long: a process that freezes within it must not hold its locks.
+    pub(super) async fn transaction(&self) -> Result<Lent<'_>> {
+        self.begin("BEGIN;SET LOCAL idle_in_transaction_session_timeout = '5s';SET LOCAL lock_timeout = '2s'").await
+    }
+
+    async fn begin(&self, text: &'static str) -> Result<Lent<'_>> {
+        let mut lent = self.lend().await?;
+        self.within(Stage::Read, lent.simple(Stage::Read, text)).await?;
+        Ok(lent)
+    }
+
+    async fn lend(&self) -> Result<Lent<'_>> {
+        let place = timeout(self.deadline, self.places.acquire()).await;
+        let place = place.ok_or_else(|| Failed::Unavailable("all connections of this process are busy".to_owned()))?;
+        let place = place.expect("the pool of a store is never closed");
+        while let Some((mut connection, since)) = self.take_idle() {
+            if self.clock.boot().since(since) < STALE || matches!(timeout(CHECK, connection.ping()).await, Some(Ok(()))) {
+                return Ok(Lent { pool: self, connection: Some(connection), _place: place });
+            }
+        }
+        let connection = self.within(Stage::Read, connect(&self.options)).await?;
+        Ok(Lent { pool: self, connection: Some(connection), _place: place })
+    }
+
+    fn take_idle(&self) -> Option<(PgConnection, Boot)> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}
+
+/// A connection for one call, or for one transaction.
+pub(super) struct Lent<'p> {
+    pool: &'p Pool,
+    /// `None` once it was given back, or is not worth it.
+    connection: Option<PgConnection>,
+    _place: SemaphorePermit<'p>,
+}
+
+impl Lent<'_> {
+    /// One statement that commits by itself.
+    async fn alone(&mut self, stage: Stage, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        if !self.pool.pooled {
+            return self.run(stage, text, &args).await;
+        }
+        // Behind a pooler only a transaction stays on one connection, and a statement is prepared before it is run.
+        self.simple(Stage::Read, "BEGIN").await?;
+        let rows = self.run(Stage::Read, text, &args).await?;
+        self.simple(stage, "COMMIT").await?;
+        Ok(rows)
+    }
+
+    async fn run(&mut self, stage: Stage, text: &str, args: &impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        let persistent = !self.pool.pooled;
+        let connection = self.connection()?;
+        let query = |args| sqlx::query_with(AssertSqlSafe(text), args).persistent(persistent);
+        let mut rows = connection.fetch_all(query(args())).await;
+        if persistent && rows.as_ref().is_err_and(failure::is_stale_plan) {
+            connection.clear_cached_statements().await.map_err(|error| failure::of(Stage::Read, &error))?;
+            rows = connection.fetch_all(query(args())).await;
+        }
+        rows.map_err(|error| self.failed(stage, &error))
+    }
+
+    /// What an error means, and whether the connection can be used again: not within a transaction that it has spoilt.
+    fn failed(&mut self, stage: Stage, error: &sqlx::Error) -> Failed {
+        let connection = self.connection.take();
+        if failure::leaves_connection(error) && !self.pool.pooled && stage == Stage::Write {
+            self.connection = connection;
+            self.give_back_now();
+        }
+        failure::of(stage, error)
+    }
+
+    fn connection(&mut self) -> Result<&mut PgConnection> {
+        self.connection.as_mut().ok_or_else(|| Failed::Internal("a connection was used after it failed".to_owned()))
+    }
+
+    /// Statements without arguments or answers.
+    async fn simple(&mut self, stage: Stage, text: &'static str) -> Result<()> {
+        let connection = self.connection()?;
+        let done = connection.execute(text).await;
+        done.map(drop).map_err(|error| {
+            self.connection = None;
+            failure::of(stage, &error)
+        })
+    }
+
+    /// One statement of a transaction.
+    pub(super) async fn query(&mut self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
+        let pool = self.pool;
+        pool.within(Stage::Read, self.run(Stage::Read, text, &args)).await
+    }
+
+    /// Ends a transaction that has changed something.
+    pub(super) async fn commit(mut self) -> Result<()> {
+        let pool = self.pool;
+        pool.within(Stage::Write, self.simple(Stage::Write, "COMMIT")).await?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Ends a transaction that has changed nothing, or shall not.
+    pub(super) async fn rollback(mut self) -> Result<()> {
+        let pool = self.pool;
+        pool.within(Stage::Read, self.simple(Stage::Read, "ROLLBACK")).await?;
+        self.give_back();
+        Ok(())
+    }
+
+    fn give_back(mut self) {
+        self.give_back_now();
+    }
+
+    fn give_back_now(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let now = self.pool.clock.boot();
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push((connection, now));
+        }
+    }
+}
+
+/// Options of a connection that says whose it is.
+pub(super) fn named(options: &PgConnectOptions, pooled: bool, name: &str) -> PgConnectOptions {
+    options.clone().application_name(name).statement_cache_capacity(if pooled { 0 } else { PREPARED })
+}
+
+pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
+    // What goes wrong on the way in has changed nothing.
+    let connection = options.clone().disable_statement_logging().connect().await;
+    connection.map_err(|error| match failure::of(Stage::Read, &error) {
+        Failed::Internal(why) => Failed::Unavailable(why),
+        failed => failed,
+    })
+}
+
+/// `None`: it took longer.
+#[allow(clippy::disallowed_methods, reason = "a server that does not answer is waited for on the real clock")]
+pub(super) async fn timeout<T>(most: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(most, future).await.ok()
+}

@@ -1,0 +1,110 @@
+//! Revoking an incarnation.
+//!
+//! Invariant: one statement locks the node's row, checks the evidence on it and fails it; a lock that proves a death is kept until that
+//! statement committed.
+
+use super::{
+    Postgres,
+    members::NodeRow,
+    sql::{Args, get},
+};
+use crate::{
+    contract::{Evidence, Incarnation, NodeState, Result, Revoked, RunId},
+    local::{BeatFile, Proof},
+};
+use std::fs;
+use uuid::Uuid;
+
+/// How long a revoke waits for a renewal under way.
+const LOCK: &str = "2s";
+
+/// Runs whose rows somebody has locked keep their counters: no revoke waits for a batch of the node that it revokes.
+const REVOKE: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
+node AS MATERIALIZED (SELECT n.incarnation, n.state, n.beat, n.beat_at, n.polling FROM @nodes n, how WHERE n.incarnation = $3
+    FOR NO KEY UPDATE OF n),
+shown AS MATERIALIZED (SELECT n.incarnation, COALESCE($7::uuid[], n.polling) AS polling FROM node n WHERE n.state = 0
+    AND ($4 OR (n.beat = $5 AND clock_timestamp() - n.beat_at >= make_interval(secs => $6::float8)))),
+stuck AS MATERIALIZED (SELECT r.id, r.id = ANY(shown.polling) AS suspect FROM @runs r, shown
+    WHERE r.state = 1 AND r.owner = $3 AND r.attempts > 0 ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
+blamed AS (UPDATE @runs r SET deaths = r.deaths + CASE WHEN stuck.suspect THEN 1 ELSE 0 END,
+    attempts = r.attempts - CASE WHEN stuck.suspect THEN 0 ELSE 1 END FROM stuck WHERE r.id = stuck.id),
+failed AS (UPDATE @nodes n SET state = 2 FROM shown WHERE n.incarnation = shown.incarnation)
+SELECT (SELECT state FROM node), EXISTS (SELECT 1 FROM shown), ARRAY(SELECT id FROM stuck WHERE suspect ORDER BY id)";
+
+/// What its process, if it lives, still has open here: statements of it must not hold rows for long.
+const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
+
+impl Postgres {
+    pub(super) async fn revoke_node(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
+        let Some(node) = self.node(incarnation).await? else { return Ok(Revoked::Refused) };
+        let proof = match evidence {
+            Evidence::Death => match self.prove(&node) {
+                Some(proof) => Some(proof),
+                None => return Ok(over(node.peer.state)),
+            },
+            Evidence::Silence { .. } => None,
+        };
+        let (beat, age) = match evidence {
+            Evidence::Death => (0, 0.0),
+            Evidence::Silence { beat, age } => (beat, age.as_secs_f64()),
+        };
+        let noted = self.noted(&node, proof.as_ref()).map(|runs| runs.iter().map(|run| run.0).collect::<Vec<_>>());
+        let args = || {
+            let args = Args::default().with(self.synced).with(LOCK).with(incarnation.0).with(proof.is_some());
+            args.with(beat.cast_signed()).with(age).with(noted.as_deref()).done()
+        };
+        let rows = self.write(REVOKE, args).await?;
+        let Some(row) = rows.first() else { return Ok(Revoked::Refused) };
+        if !get::<bool>(row, 1)? {
+            return match get::<Option<i16>>(row, 0)? {
+                None => Ok(Revoked::Refused),
+                Some(_) => Ok(over(super::sql::get_node_state(row, 0)?)),
+            };
+        }
+        let suspects = get::<Vec<Uuid>>(row, 2)?.into_iter().map(RunId).collect();
+        self.close(&node, proof).await;
+        self.stir();
+        Ok(Revoked::Failed { suspects })
+    }
+
+    fn prove(&self, node: &NodeRow) -> Option<Proof> {
+        let papers = node.papers.as_ref()?;
+        (node.peer.state == NodeState::Active).then_some(())?;
+        self.local.as_ref()?.prove(node.peer.incarnation, papers)
+    }
+
+    /// Runs that were being polled, as its file says it to this host. `None`: as its last beat says.
+    fn noted(&self, node: &NodeRow, proof: Option<&Proof>) -> Option<Vec<RunId>> {
+        match proof {
+            Some(Proof::Locked(file)) => Some(file.notes(node.slots)),
+            Some(Proof::Rebooted) => Some(Vec::new()),
+            None => self.beat_file(node).map(|file| file.notes(node.slots)),
+        }
+    }
+
+    fn beat_file(&self, node: &NodeRow) -> Option<BeatFile> {
+        Some(self.local.as_ref()?.header(node.peer.incarnation, node.papers.as_ref()?.place)?.0)
+    }
+
+    /// After the commit: the file of a process that is gone goes; connections of one that may live are ended.
+    async fn close(&self, node: &NodeRow, proof: Option<Proof>) {
+        if let (Some(_), Some(local)) = (&proof, &self.local) {
+            fs::remove_file(local.beat_path(node.peer.incarnation)).ok();
+        }
+        if node.connections != self.connections
+            && let Err(error) = self.read(TERMINATE, || Args::default().with(node.connections.as_str()).done()).await
+        {
+            tracing::warn!(%error, node = %node.peer.name, "the connections of a revoked node could not be ended");
+        }
+    }
+}
+
+/// The answer where there was nothing to revoke.
+fn over(state: NodeState) -> Revoked {
+    match state {
+        NodeState::Failed => Revoked::Failed { suspects: Vec::new() },
+        NodeState::Active | NodeState::Left => Revoked::Refused,
+    }
+}

@@ -1,0 +1,73 @@
+//! Arguments and columns.
+//!
+//! Invariant: numbers that are unsigned here are stored as the signed numbers of the same bits.
+
+use crate::contract::{Failed, Incarnation, NodeState, Result, RunId, RunState, Sealed};
+use bytes::Bytes;
+use sqlx::{
+    Arguments, Decode, Encode, Row, Type,
+    postgres::{PgArguments, PgRow, Postgres},
+};
+use uuid::Uuid;
+
+/// Arguments of one statement, in order.
+#[derive(Default)]
+pub(super) struct Args(PgArguments);
+
+impl Args {
+    pub(super) fn with<'q, T: Encode<'q, Postgres> + Type<Postgres>>(mut self, value: T) -> Self {
+        self.0.add(value).expect("numbers, texts, ids, bytes and arrays of them are always encoded for PostgreSQL");
+        self
+    }
+
+    pub(super) fn done(self) -> PgArguments {
+        self.0
+    }
+}
+
+/// A column.
+pub(super) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, at: usize) -> Result<T> {
+    row.try_get(at).map_err(|error| Failed::Internal(format!("column {at}: {error}")))
+}
+
+pub(super) fn get_run(row: &PgRow, at: usize) -> Result<RunId> {
+    get::<Uuid>(row, at).map(RunId)
+}
+
+pub(super) fn get_owner(row: &PgRow, at: usize) -> Result<Option<Incarnation>> {
+    Ok(get::<Option<Uuid>>(row, at)?.map(Incarnation))
+}
+
+pub(super) fn get_u64(row: &PgRow, at: usize) -> Result<u64> {
+    get::<i64>(row, at).map(i64::cast_unsigned)
+}
+
+pub(super) fn get_u32(row: &PgRow, at: usize) -> Result<u32> {
+    let number = get::<i64>(row, at)?;
+    u32::try_from(number).map_err(|_| Failed::Internal(format!("column {at}: {number} is out of range")))
+}
+
+pub(super) fn get_state(row: &PgRow, at: usize) -> Result<RunState> {
+    let number = get::<i16>(row, at)?;
+    let state = u8::try_from(number).ok().and_then(RunState::from_number);
+    state.ok_or_else(|| Failed::Internal(format!("there is no state {number} of a run")))
+}
+
+pub(super) fn get_node_state(row: &PgRow, at: usize) -> Result<NodeState> {
+    match get::<i16>(row, at)? {
+        0 => Ok(NodeState::Active),
+        1 => Ok(NodeState::Left),
+        2 => Ok(NodeState::Failed),
+        number => Err(Failed::Internal(format!("there is no state {number} of a node"))),
+    }
+}
+
+/// A sealed record from two columns, the checksum first.
+pub(super) fn get_sealed(row: &PgRow, at: usize) -> Result<Sealed> {
+    Ok(Sealed { crc: get_u32(row, at)?, body: Bytes::copy_from_slice(get::<&[u8]>(row, at + 1)?) })
+}
+
+/// PostgreSQL has no NUL in a text. Texts for people lose it; others never have one.
+pub(super) fn for_people(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}

@@ -1,0 +1,116 @@
+//! Submitting runs.
+//!
+//! Invariant: a run is created with its input and tags in one statement, and a key never names two.
+
+use super::{
+    Postgres,
+    sql::{Args, get, get_run},
+};
+use crate::contract::{Failed, NewRun, Result, RunId, Submitted};
+use sqlx::postgres::{PgArguments, PgRow};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// Keys in their order, so that two submits wait for each other's keys in the same order. A row that is being inserted by somebody else is
+/// waited for.
+const INSERT: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
+asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::int8[], $7::int8[], $8::int8[], $9::bytea[])
+    AS a(id, key, digest, task, version, due, crc, body)),
+made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
+        due, submitted, ended, reason)
+    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, due,
+        (extract(epoch FROM statement_timestamp()) * 1000)::int8, NULL, ''
+    FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
+inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
+tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($10::uuid[], $11::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
+SELECT id FROM made";
+
+const FIND: &str = "SELECT id, key, task, digest FROM @runs WHERE id = ANY($1::uuid[]) \
+                    UNION SELECT id, key, task, digest FROM @runs WHERE key = ANY($2::text[])";
+
+/// Times that a run which could not be inserted was not to be found either: its key was free again.
+const TRIES: usize = 10;
+
+impl Postgres {
+    pub(super) async fn submit_runs(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
+        let mut answers: Vec<Option<Submitted>> = vec![None; runs.len()];
+        for _ in 0..TRIES {
+            let open: Vec<usize> = (0..runs.len()).filter(|at| answers[*at].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
+            let rows = self.write(INSERT, || insert_args(self.synced, &asked)).await?;
+            let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
+            let known = match made.len() == asked.len() {
+                true => Known::default(),
+                false => Known::read(&self.read(FIND, || find_args(&asked)).await?)?,
+            };
+            if !made.is_empty() {
+                self.stir();
+            }
+            for at in open {
+                // An id that comes twice was created by the first of them.
+                answers[at] = if made.remove(&runs[at].id) { Some(Submitted::Created) } else { known.answer(&runs[at]) };
+            }
+        }
+        let lost = || Failed::Unavailable("a key was taken and given back again and again".to_owned());
+        answers.into_iter().map(|answer| answer.ok_or_else(lost)).collect()
+    }
+}
+
+fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
+    let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
+    Args::default()
+        .with(synced)
+        .with(ids(runs))
+        .with(runs.iter().map(|run| run.key.as_deref()).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| run.digest.as_slice()).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| run.task.task.as_str()).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| i64::from(run.task.version)).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| run.due.0).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| i64::from(run.input.crc)).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| run.input.body.as_ref()).collect::<Vec<_>>())
+        .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
+        .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
+        .done()
+}
+
+fn ids(runs: &[&NewRun]) -> Vec<Uuid> {
+    runs.iter().map(|run| run.id.0).collect()
+}
+
+fn find_args(runs: &[&NewRun]) -> PgArguments {
+    Args::default().with(ids(runs)).with(runs.iter().filter_map(|run| run.key.as_deref()).collect::<Vec<_>>()).done()
+}
+
+/// Runs that were there before.
+#[derive(Default)]
+struct Known {
+    by_id: HashMap<RunId, (String, Vec<u8>)>,
+    by_key: HashMap<String, RunId>,
+}
+
+impl Known {
+    fn read(rows: &[PgRow]) -> Result<Self> {
+        let mut known = Self::default();
+        for row in rows {
+            let id = get_run(row, 0)?;
+            if let Some(key) = get::<Option<String>>(row, 1)? {
+                known.by_key.insert(key, id);
+            }
+            known.by_id.insert(id, (get(row, 2)?, get(row, 3)?));
+        }
+        Ok(known)
+    }
+
+    /// `None`: whoever was in the way has gone.
+    fn answer(&self, run: &NewRun) -> Option<Submitted> {
+        let id = run.key.as_ref().and_then(|key| self.by_key.get(key)).copied().unwrap_or(run.id);
+        let (task, digest) = self.by_id.get(&id)?;
+        // By name: a newer version of the task asks for the same run.
+        let same = *task == run.task.task && *digest == run.digest;
+        Some(Submitted::Existing { id, same })
+    }
+}

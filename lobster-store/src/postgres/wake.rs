@@ -1,0 +1,133 @@
+//! Hints between processes: LISTEN and NOTIFY.
+//!
+//! Invariant: a hint never travels in a transaction that writes, and missing one costs a poll and no more.
+//!
+//! NOTIFY takes a lock of the whole database while it commits. So one task says everything that was hinted since it last spoke, in
+//! one notification, and not more often than every few milliseconds.
+
+use super::{
+    Postgres,
+    failure::Stage,
+    options::Options,
+    pool::{self, Pool},
+    sql::Args,
+};
+use crate::contract::Wake;
+use async_trait::async_trait;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::sync::{Notify, watch};
+
+/// Between two notifications of one process.
+const BREATH: Duration = Duration::from_millis(5);
+
+/// Before a listener that lost its server tries again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The hints of one open store.
+pub(super) struct Hints {
+    count: watch::Sender<u64>,
+    bell: Arc<Notify>,
+}
+
+impl Hints {
+    /// Begins to listen, and to speak.
+    pub(super) fn new(options: &Options, name: &str, pool: &Arc<Pool>) -> Arc<Self> {
+        let hints = Arc::new(Self { count: watch::Sender::new(0), bell: Arc::default() });
+        // Fifty bytes of a long name are enough: whoever hears of others looks once too often.
+        let channel = format!("lobster_{:.50}", options.schema);
+        if !options.pooled || options.has_direct {
+            spawn(listen(Arc::downgrade(&hints), options.clone(), name.to_owned(), channel.clone()));
+        }
+        spawn(speak(Arc::downgrade(&hints), hints.bell.clone(), Arc::downgrade(pool), channel, name.to_owned()));
+        hints
+    }
+
+    fn stir(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        // The speaker looks up and finds nobody.
+        self.bell.notify_one();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "these tasks change nothing that anybody sees")]
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+}
+
+async fn speak(hints: Weak<Hints>, bell: Arc<Notify>, pool: Weak<Pool>, channel: String, name: String) {
+    loop {
+        bell.notified().await;
+        let (Some(_), Some(pool)) = (hints.upgrade(), pool.upgrade()) else { return };
+        let args = || Args::default().with(channel.as_str()).with(name.as_str()).done();
+        // Whoever misses it polls.
+        pool.query(Stage::Read, "SELECT pg_notify($1, $2)", args).await.ok();
+        super::pause(BREATH).await;
+    }
+}
+
+async fn listen(hints: Weak<Hints>, options: Options, name: String, channel: String) {
+    let lines = PgPoolOptions::new().max_connections(1).connect_lazy_with(pool::named(&options.direct, false, &name));
+    while hints.strong_count() > 0 {
+        if let Ok(mut listener) = PgListener::connect_with(&lines).await
+            && listener.listen(&channel).await.is_ok()
+        {
+            // What was said before is looked for by polling.
+            while let Some(said) = hear(&hints, &mut listener).await {
+                match hints.upgrade() {
+                    None => return,
+                    Some(hints) if said != name => hints.stir(),
+                    Some(_) => {}
+                }
+            }
+        }
+        super::pause(AGAIN).await;
+    }
+}
+
+/// What was said; empty after the connection was lost and made anew. `None`: it is lost.
+async fn hear(hints: &Weak<Hints>, listener: &mut PgListener) -> Option<String> {
+    loop {
+        match pool::timeout(AGAIN, listener.try_recv()).await {
+            Some(Ok(Some(said))) => return Some(said.payload().to_owned()),
+            Some(Ok(None)) => return Some(String::new()),
+            Some(Err(_)) => return None,
+            // Nobody may be left to listen for.
+            None if hints.strong_count() == 0 => return Some(String::new()),
+            None => {}
+        }
+    }
+}
+
+#[async_trait]
+impl Wake for Postgres {
+    fn hint(&self) {
+        self.hints.stir();
+        self.hints.bell.notify_one();
+    }
+
+    fn hints(&self) -> u64 {
+        *self.hints.count.borrow()
+    }
+
+    async fn hinted(&self, seen: u64) -> u64 {
+        let mut count = self.hints.count.subscribe();
+        loop {
+            let now = *count.borrow_and_update();
+            if now != seen {
+                return now;
+            }
+            if count.changed().await.is_err() {
+                return now;
+            }
+        }
+    }
+}
