@@ -97,16 +97,16 @@ impl Home {
         assert!(state.server.is_none(), "the server of {} runs already", self.name());
         let log = File::options().create(true).append(true).open(self.path.join("log")).map_err(Error::io("log"))?;
         let log_too = log.try_clone().map_err(Error::io("log"))?;
-        // It waits for a word first; if this process ends before it has told the undertaker, the word never comes.
+        // It waits for a word first; if this process ends before it has told the undertaker, the word never comes. A session
+        // of its own: the kernel wakes a stopped process whose parent ends, if both are of one session.
         let mut server = self
             .command(Path::new("sh"))
-            .args(["-c", r#"read -r _ || exit 1; exec "$@" </dev/null"#, "server"])
+            .args(["-c", r#"read -r _ || exit 1; exec setsid "$@" </dev/null"#, "server"])
             .arg(program)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(log)
             .stderr(log_too)
-            .process_group(0)
             .spawn()
             .map_err(Error::io("sh"))?;
         let pid = number(&server);

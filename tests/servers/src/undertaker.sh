@@ -6,7 +6,7 @@ while read -r line; do pid=$line; done
 state() { read -r _ _ state _ 2>/dev/null </proc/"$1"/stat || state=X; }
 if [ -n "$pid" ]; then
   # Stopped before its children are counted: PostgreSQL's are sessions of their own, so no group holds them all.
-  kill -STOP "$pid" 2>/dev/null && until state "$pid"; case $state in [TtZX]) true ;; *) false ;; esac; do :; done
+  until kill -STOP "$pid" 2>/dev/null; state "$pid"; case $state in [TtZX]) true ;; *) false ;; esac; do :; done
   children=
   for stat in /proc/[0-9]*/stat; do
     read -r child _ _ parent _ 2>/dev/null <"$stat" && [ "$parent" = "$pid" ] && children="$children $child"
