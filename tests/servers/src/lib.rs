@@ -17,9 +17,11 @@
 
 mod error;
 mod home;
+pub mod pgbouncer;
 pub mod postgres;
 mod process;
 mod programs;
+pub mod proxy;
 pub mod psql;
 pub mod shared;
 mod wait;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what was committed under [`Durability::Full`] is there after any [`Postgres::kill`] and [`Postgres::start_again`].
 
+mod standby;
 mod template;
 mod tls;
 
