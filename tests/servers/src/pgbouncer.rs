@@ -1,0 +1,62 @@
+//! PgBouncer before a private PostgreSQL: connections are lent for one transaction at a time.
+//!
+//! Invariant: a session of the server belongs to nobody; what one client leaves in it another may find.
+
+use crate::{
+    Result,
+    home::Home,
+    postgres::{Postgres, free_port},
+    programs::find,
+    psql::beside,
+};
+use std::net::TcpStream;
+
+/// The pooler. Dropped, it is killed and removed; so it is when the process that started it ends in any way.
+#[derive(Debug)]
+pub struct PgBouncer {
+    home: Home,
+    port: u16,
+}
+
+impl PgBouncer {
+    /// Starts one before a server; returns when it accepts connections. Twenty sessions per database, a thousand clients.
+    ///
+    /// # Errors
+    /// [`crate::Error::Missing`] if PgBouncer is not installed.
+    pub fn start(server: &Postgres) -> Result<Self> {
+        let program = find("pgbouncer", "pgbouncer")?;
+        let (home, port) = (Home::new("lobster-pgbouncer-")?, free_port()?);
+        let settings = format!(
+            "[databases]\n\
+             * = host=127.0.0.1 port={} user=lobster\n\
+             [pgbouncer]\n\
+             listen_addr = 127.0.0.1\n\
+             listen_port = {port}\n\
+             unix_socket_dir =\n\
+             auth_type = any\n\
+             pool_mode = transaction\n\
+             default_pool_size = 20\n\
+             max_client_conn = 1000\n\
+             ignore_startup_parameters = extra_float_digits\n",
+            server.port()
+        );
+        home.write("pgbouncer.ini", &settings)?;
+        home.launch(&program, &["pgbouncer.ini"], |_| TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        Ok(Self { home, port })
+    }
+
+    /// Of a database of the server.
+    pub fn url(&self, database: &str) -> String {
+        beside(&format!("postgres://lobster@127.0.0.1:{}", self.port), database)
+    }
+
+    /// Kills it: all clients are cut off.
+    pub fn kill(&self) {
+        self.home.kill();
+    }
+
+    /// Everything that it wrote.
+    pub fn log(&self) -> String {
+        self.home.log()
+    }
+}
