@@ -104,7 +104,7 @@ impl Postgres {
             }
         };
         let pool = Arc::new(pool::Pool::new(&options, &connections, clock.clone()));
-        let hints = wake::Hints::new(&options, &connections, &pool);
+        let hints = wake::Hints::new(&options, &connections, &pool).await;
         let lease = members::Line::new(&options, &connections, clock.clone());
         let members = RwLock::default();
         Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))

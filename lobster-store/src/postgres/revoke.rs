@@ -32,9 +32,11 @@ blamed AS (UPDATE @runs r SET deaths = r.deaths + CASE WHEN stuck.suspect THEN 1
 failed AS (UPDATE @nodes n SET state = 2 FROM shown WHERE n.incarnation = shown.incarnation)
 SELECT (SELECT state FROM node), EXISTS (SELECT 1 FROM shown), ARRAY(SELECT id FROM stuck WHERE suspect ORDER BY id)";
 
-/// What its process, if it lives, still has open here: statements of it must not hold rows for long.
+/// What its process left open: a process that froze between sending a statement and its end, or within a transaction, holds the rows of
+/// its runs for as long as the server lets it. Whatever moves on within a second is none of that.
 const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
+                         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database() \
+                         AND state <> 'idle' AND state_change < clock_timestamp() - interval '1s'";
 
 impl Postgres {
     pub(super) async fn revoke_node(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::contract::Wake;
 use async_trait::async_trait;
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -34,13 +34,19 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Begins to listen, and to speak.
-    pub(super) fn new(options: &Options, name: &str, pool: &Arc<Pool>) -> Arc<Self> {
+    /// Begins to listen, and to speak. What is said from now on is heard, if the server can be reached.
+    pub(super) async fn new(options: &Options, name: &str, pool: &Arc<Pool>) -> Arc<Self> {
         let hints = Arc::new(Self { count: watch::Sender::new(0), bell: Arc::default() });
         // Fifty bytes of a long name are enough: whoever hears of others looks once too often.
         let channel = format!("lobster_{:.50}", options.schema);
         if !options.pooled || options.has_direct {
-            spawn(listen(Arc::downgrade(&hints), options.clone(), name.to_owned(), channel.clone()));
+            let lines = PgPoolOptions::new().max_connections(1).connect_lazy_with(pool::named(&options.direct, false, name));
+            let ear = Ear { lines, channel: channel.clone(), name: name.to_owned() };
+            let listener = pool::timeout(AGAIN, ear.open()).await.flatten();
+            if listener.is_none() {
+                tracing::warn!("hints of other processes cannot be heard yet: their work is found by polling");
+            }
+            spawn(ear.listen(Arc::downgrade(&hints), listener));
         }
         spawn(speak(Arc::downgrade(&hints), hints.bell.clone(), Arc::downgrade(pool), channel, name.to_owned()));
         hints
@@ -74,22 +80,38 @@ async fn speak(hints: Weak<Hints>, bell: Arc<Notify>, pool: Weak<Pool>, channel:
     }
 }
 
-async fn listen(hints: Weak<Hints>, options: Options, name: String, channel: String) {
-    let lines = PgPoolOptions::new().max_connections(1).connect_lazy_with(pool::named(&options.direct, false, &name));
-    while hints.strong_count() > 0 {
-        if let Ok(mut listener) = PgListener::connect_with(&lines).await
-            && listener.listen(&channel).await.is_ok()
-        {
-            // What was said before is looked for by polling.
-            while let Some(said) = hear(&hints, &mut listener).await {
-                match hints.upgrade() {
-                    None => return,
-                    Some(hints) if said != name => hints.stir(),
-                    Some(_) => {}
+/// What a listener needs.
+struct Ear {
+    lines: PgPool,
+    channel: String,
+    name: String,
+}
+
+impl Ear {
+    async fn open(&self) -> Option<PgListener> {
+        let mut listener = PgListener::connect_with(&self.lines).await.ok()?;
+        listener.listen(&self.channel).await.ok()?;
+        Some(listener)
+    }
+
+    async fn listen(self, hints: Weak<Hints>, mut listener: Option<PgListener>) {
+        while hints.strong_count() > 0 {
+            if let Some(listener) = &mut listener {
+                while let Some(said) = hear(&hints, listener).await {
+                    match hints.upgrade() {
+                        None => return,
+                        Some(hints) if said != self.name => hints.stir(),
+                        Some(_) => {}
+                    }
                 }
             }
+            super::pause(AGAIN).await;
+            listener = self.open().await;
+            // What was said meanwhile is not heard.
+            if let (Some(_), Some(hints)) = (&listener, hints.upgrade()) {
+                hints.stir();
+            }
         }
-        super::pause(AGAIN).await;
     }
 }
 
