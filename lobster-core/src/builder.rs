@@ -177,7 +177,16 @@ async fn tiers_of(url: &str, clock: Arc<dyn Clock>) -> Outcome<Tiers> {
         let store = lobster_store::sqlite::Sqlite::open(std::path::Path::new(path), clock).await?;
         return Ok(Tiers::of(store, format!("sqlite {path}")));
     }
-    Err(Error::invalid(format!("`{}` names no store that this build knows: `memory:` or `sqlite://file.db`", redacted(url))))
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        let options = lobster_store::postgres::Options::from_url(url)?;
+        let label = options.to_string();
+        return Ok(Tiers::of(lobster_store::postgres::Postgres::open(options, clock).await?, label));
+    }
+    Err(Error::invalid(format!(
+        "`{}` names no store that this build knows: `memory:`, `sqlite://file.db` (feature `sqlite`) or `postgres://..` (feature `postgres`)",
+        redacted(url)
+    )))
 }
 
 /// A URL without what may be a secret in it.

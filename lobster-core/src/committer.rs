@@ -19,6 +19,12 @@ use std::{
 };
 use tokio::sync::Notify;
 
+/// Answers in a row that a run's row is locked by somebody else. Then its owner waits for the lock: others could starve it for ever.
+const BUSY_MAX: u32 = 3;
+
+/// How long it waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Runs with something pending.
 #[derive(Default)]
 pub(crate) struct Committer {
@@ -65,7 +71,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             committer.bell.notified().await;
             continue;
         }
-        failures = if send(&shared, lives).await { 0 } else { failures + 1 };
+        let lives = apart(&shared, lives);
+        let (sent, lives) = send(&shared, lives, None).await;
+        again(&shared, &lives);
+        failures = if sent { 0 } else { failures + 1 };
         if failures > 0 {
             let wait = Duration::from_millis(5).saturating_mul(1 << failures.min(16));
             shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
@@ -73,8 +82,34 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One batch. `false`: the store did not answer it.
-async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
+/// Runs whose row was locked by somebody else again and again are offered alone, and wait for the lock: the others go on meanwhile.
+fn apart(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> Vec<Arc<Live>> {
+    let (patient, lives): (Vec<_>, Vec<_>) = lives.into_iter().partition(|live| live.lock().busy >= BUSY_MAX);
+    for live in patient {
+        let shared = shared.clone();
+        shared.host.clone().spawn(Box::pin(async move {
+            let (sent, lives) = send(&shared, vec![live], Some(PATIENCE)).await;
+            if !sent {
+                shared.host.sleep(shared.settings.commit.retry_max).await;
+            }
+            again(&shared, &lives);
+        }));
+    }
+    lives
+}
+
+/// Queues those that have more to say, or were not heard.
+fn again(shared: &Shared, lives: &[Arc<Live>]) {
+    for live in lives {
+        let mut inner = live.lock();
+        if inner.has_news() {
+            shared.committer.enqueue(live, &mut inner);
+        }
+    }
+}
+
+/// One batch. Returns the runs in it, and `false` if the store did not answer.
+async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>, patient: Option<Duration>) -> (bool, Vec<Arc<Live>>) {
     let incarnation = shared.member().incarnation;
     let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
     for live in lives {
@@ -91,9 +126,9 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
         }
     }
     if offers.is_empty() {
-        return true;
+        return (true, parts);
     }
-    let batch = Batch { incarnation, synced, patient: None, offers };
+    let batch = Batch { incarnation, synced, patient, offers };
     let (sent, acknowledged) = points(&batch);
     sent.into_iter().for_each(crash::point);
     let answers = match shared.tiers.journal.append(batch.clone()).await {
@@ -112,12 +147,8 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> bool {
         let answer = answers.as_ref().map(|answers| &answers[index]);
         flush::answered(live, &batch.offers[index], synced, answer);
         fold::consider(live);
-        let mut inner = live.lock();
-        if inner.has_news() {
-            shared.committer.enqueue(live, &mut inner);
-        }
     }
-    answers.is_some()
+    (answers.is_some(), parts)
 }
 
 /// The crash points before and after a batch.

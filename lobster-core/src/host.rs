@@ -70,7 +70,7 @@ impl Host for OsHost {
         drop(self.runtime.spawn(task));
     }
     fn spawn_lease(&self, task: BoxFuture<'static, ()>) -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("lobster-lease".into());
         thread.spawn(move || runtime.block_on(task)).map(drop)
     }

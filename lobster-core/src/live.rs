@@ -200,6 +200,8 @@ pub(crate) struct Inner {
     pub in_flight: bool,
     /// It is in the committer's queue.
     pub queued: bool,
+    /// Answers in a row that found the run's row locked by somebody else.
+    pub busy: u32,
     /// Row ends that this holder was given or has sent, from `synced` on.
     pub marks: VecDeque<RowEnd>,
     /// Row ends that the store has acknowledged, beyond `synced`: should it lose them, they are offered as the same rows again.
@@ -259,6 +261,7 @@ impl Live {
             synced: image.tail,
             sync_to: 0,
             in_flight: false,
+            busy: 0,
             queued: false,
             marks: VecDeque::from([stored]),
             ends: VecDeque::new(),

@@ -88,8 +88,15 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
             inner.forget();
             None
         }
-        None | Some(Answer::Busy) => None,
-        Some(Answer::Seen(seen)) => judge(inner, offer, synced, seen),
+        None => None,
+        Some(Answer::Busy) => {
+            inner.busy += 1;
+            None
+        }
+        Some(Answer::Seen(seen)) => {
+            inner.busy = 0;
+            judge(inner, offer, synced, seen)
+        }
     };
     drop(guard);
     match news {
