@@ -481,6 +481,12 @@ pub(crate) fn cut(mut text: String) -> String {
     text
 }
 
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", said.unwrap_or("(a panic without a text)"))
+}
+
 /// Did the author mark that the call had no effect?
 pub(crate) fn marks_did_not_happen(error: &(dyn StdError + 'static)) -> bool {
     let mut next = Some(error);
