@@ -25,6 +25,13 @@ fn check(line: &str, store: &str) -> Value {
     for key in ["value", "min", "max"] {
         assert!(value[key].as_f64().is_some_and(|number| number > 0.0), "{key}: {line}");
     }
+    if let (Some(ratio), Some(number), Some(bare)) = (value["ratio"].as_f64(), value["value"].as_f64(), value["bare"].as_f64()) {
+        // Both were rounded for the line, to ones or tenths, and the ratio to thousandths.
+        let half = |number: f64| if number.abs() >= 1_000.0 { 0.5 } else { 0.05 };
+        let (least, most) =
+            ((number - half(number)) / (bare + half(bare)), (number + half(number)) / (bare - half(bare)).max(0.0));
+        assert!((least - 0.001..=most + 0.001).contains(&ratio), "{ratio} is not {number} / {bare}: {line}");
+    }
     assert!(value["syncs"].is_u64() && value["machine"].is_string() && value["mode"].is_string(), "{line}");
     value
 }

@@ -15,18 +15,12 @@ use lobster_examples::ledger::wall_ms;
 use lobster_examples::navaids::options::{self, Options, Role};
 use lobster_examples::navaids::supervise::{self, Job};
 use lobster_examples::navaids::tally::{Counts, Fact, Tally};
-use lobster_examples::options::default_folder;
+use lobster_examples::options::{default_folder, exit_code};
 use lobster_examples::supervisor::End;
 use verdict::Verdict;
 
 fn main() -> ExitCode {
-    match play() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(play())
 }
 
 fn play() -> anyhow::Result<ExitCode> {

@@ -14,13 +14,7 @@ use lobster_examples::supervisor::{self, End, Job, Programs};
 use lobster_examples::{book, ledger};
 
 fn main() -> ExitCode {
-    match play() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    options::exit_code(play())
 }
 
 fn play() -> anyhow::Result<ExitCode> {

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lexopt::{Arg, ValueExt};
@@ -72,8 +73,7 @@ impl Options {
     /// # Errors
     /// One cannot be created.
     pub fn make_folders(&self) -> anyhow::Result<()> {
-        let path = self.db.strip_prefix("sqlite:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path)));
-        for folder in [path, Some(&self.ledger)].into_iter().flatten().filter_map(Path::parent) {
+        for folder in [database_file(&self.db)?, &self.ledger].into_iter().filter_map(Path::parent) {
             std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
         }
         Ok(())
@@ -105,15 +105,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Long("db") => {
-                options.db = parser.value()?.string()?;
-                if options.db.starts_with("memory:") {
-                    bail!(
-                        "--db {}: records in memory end with their process; a file is allowed, as sqlite://orders.db",
-                        options.db
-                    );
-                }
-            }
+            Arg::Long("db") => options.db = parser.value()?.string()?,
             Arg::Long("ledger") => {
                 let file = PathBuf::from(parser.value()?);
                 options.ledger = std::path::absolute(&file).with_context(|| format!("--ledger {}", file.display()))?;
@@ -128,7 +120,20 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
             other => return Err(other.unexpected()).context("try --help"),
         }
     }
+    database_file(&options.db)?;
     Ok((role, options))
+}
+
+/// The file that a URL of a database names. What is in memory ends with its process, so these examples want a file.
+///
+/// # Errors
+/// It names none.
+pub(crate) fn database_file(db: &str) -> anyhow::Result<&Path> {
+    let path = db.strip_prefix("sqlite://").or_else(|| db.strip_prefix("sqlite:"));
+    match path.filter(|path| !path.is_empty()) {
+        Some(path) => Ok(Path::new(path)),
+        None => bail!("--db {db}: a file is allowed, as sqlite://records.db"),
+    }
 }
 
 /// Reads the value of an option that is a whole number within bounds.
@@ -138,6 +143,14 @@ pub(crate) fn number(parser: &mut lexopt::Parser, option: &str, min: u64, max: u
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         _ => bail!("{option} {text}: a whole number from {min} to {max} is allowed"),
     }
+}
+
+/// What a program ends with; an error is told first.
+pub fn exit_code(played: anyhow::Result<ExitCode>) -> ExitCode {
+    played.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// `<target directory>/<name>` of the program that is running: an example is built into `<target directory>/<profile>/examples`.
@@ -183,6 +196,7 @@ mod tests {
             (["--chaos", "-1"], "--chaos -1: a whole number from 0 to 2000 is allowed"),
             (["--seed", "x"], "--seed x: a whole number"),
             (["--db", "memory:"], "a file is allowed"),
+            (["--db", "sqlite:"], "a file is allowed"),
             (["--color", "red"], "try --help"),
             (["work", "work"], "try --help"),
         ] {

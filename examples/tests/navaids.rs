@@ -104,6 +104,7 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
     let supervisor = job.navaids("").spawn().expect("the example can be started");
     let pid = supervisor.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("it is alive");
     while job.tally().is_none_or(|tally| tally.begun.len() < 20) {
+        // The tally is a file, which tells nobody that it has grown.
         tokio::task::yield_now().await;
     }
     kill_process(pid, Signal::INT).expect("it can be interrupted");

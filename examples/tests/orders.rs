@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use lobster_examples::book;
 use lobster_examples::figures::{Tables, read_tables};
@@ -24,6 +25,9 @@ fn example(name: &str) -> Command {
     assert!(program.exists(), "{} is missing: cargo builds it with `--examples` or without any target option", program.display());
     Command::new(program)
 }
+
+/// However many orders and kills: an example that people have to wait for is not looked at. On an idle machine it is a few seconds.
+const MINUTE: Duration = Duration::from_secs(60);
 
 struct Job {
     folder: TempDir,
@@ -48,7 +52,10 @@ impl Job {
     }
 
     async fn run(&self, options: &str) -> Line {
-        Line::of(&self.orders(options).output().await.expect("the example can be started"))
+        let began = Instant::now();
+        let line = Line::of(&self.orders(options).output().await.expect("the example can be started"));
+        assert!(began.elapsed() < MINUTE, "it took {:?}; {line}", began.elapsed());
+        line
     }
 
     async fn tables(&self) -> Tables {
@@ -161,7 +168,8 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
     assert_eq!(begun_again(&job.tables().await, &ORDINARY), 0, "a step that had begun before the interrupt was not recorded");
 }
 
-/// Waits until the ledger has executed so many calls.
+/// Waits until the ledger has executed so many calls. It asks again with each answer: the ledger tells by itself only whoever
+/// names the working process, and that one is the supervisor's child.
 async fn reached(ledger: &Path, calls: u64) {
     let client = Client::open(ledger, 1);
     loop {

@@ -5,10 +5,10 @@
 use crate::{
     check::{self, Report},
     client::Client,
+    codec::Returned,
     committer,
     engine::{Lobster, Outcome, Shared, Stores},
     error::{BoxError, Error},
-    expand::TaskOutput,
     host::{Host, HostRef, OsHost},
     keeper,
     registry::{Registered, Registry, Task, TaskFn},
@@ -48,8 +48,8 @@ impl Builder {
     where
         M: Task,
         Fut: Future + Send + 'static,
-        Fut::Output: TaskOutput<Value = M::Output>,
-        <Fut::Output as TaskOutput>::Error: Into<BoxError>,
+        Fut::Output: Returned<Value = M::Output>,
+        <Fut::Output as Returned>::Error: Into<BoxError>,
     {
         self.tasks.push(Registered::new(task));
         self
@@ -80,6 +80,16 @@ impl Builder {
     }
 
     /// Joins, recovers what a former process of this host left, and executes.
+    ///
+    /// ```no_run
+    /// # use lobster_core::{Ctx, Lobster, Result, task};
+    /// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// let lobster = Lobster::open("sqlite://shop.db").task(greet).node("till-1").start().await?;
+    /// println!("{} executes", lobster.node());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Invalid`: no tokio runtime, a URL that names no store, settings that cannot work together (the message names the inequality), a
@@ -140,6 +150,17 @@ impl Builder {
     }
 
     /// Opens the store to submit and look; executes nothing and does not join.
+    ///
+    /// ```no_run
+    /// # use lobster_core::{Ctx, Lobster, Result, task};
+    /// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// let client = Lobster::open("sqlite://shop.db").connect().await?;
+    /// let run = client.submit(greet, "world".to_owned()).key("greeting-1").await?; // some other process executes it
+    /// println!("{:?}", client.why_not_running(run.id()).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`start`](Builder::start).

@@ -130,7 +130,7 @@ pub(crate) struct Doubt {
 }
 
 /// Takes a call's occurrence and opens it. Everything that can be refused is refused when it is first polled.
-pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::expand::Key>) -> Call {
+pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::step_key::Key>) -> Call {
     let refused = key.as_ref().and_then(|key| {
         let complaint = name::complaint(&key.0)?;
         Some(StepFailed::refused("InvalidName", format!("the key of step `{}` {complaint}", spec.name), spec.name))
@@ -209,7 +209,7 @@ impl Inner {
         live: &Live,
         ctx: &Ctx,
         spec: &'static Spec,
-        key: Option<crate::expand::Key>,
+        key: Option<crate::step_key::Key>,
         refused: Option<StepFailed>,
     ) -> (Arc<StepName>, Option<StepFailed>) {
         // Calls that were open before this poll: what woke it may come before or after them on a resume. Those of this very poll

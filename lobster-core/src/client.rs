@@ -34,6 +34,20 @@ use uuid::Uuid;
 
 /// Submits and looks. Cheap to clone. [`Lobster`](crate::Lobster) derefs to it; a process that executes nothing gets one from
 /// [`Builder::connect`](crate::Builder::connect).
+///
+/// ```
+/// # use lobster_core::{Ctx, Lobster, Result, task};
+/// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+/// let client = lobster_core::Client::clone(&lobster);
+/// let run = client.submit(greet, "world".to_owned()).key("greeting-1").await?;
+/// run.outcome().await?;
+/// assert_eq!(client.find("greeting-1").await?, Some(run.id()));
+/// assert!(client.show(run.id()).await?.steps.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -382,7 +396,21 @@ impl Bell {
     }
 }
 
-/// A submit that is awaited.
+/// A submit that is awaited: [`Client::submit`] says what its errors are. Before that nothing is written.
+///
+/// ```
+/// # use lobster_core::{Ctx, Lobster, Result, task};
+/// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+/// let run = lobster.submit(greet, "world".to_owned()).key("greeting-1").tag("polite").await?;
+/// let again = lobster.submit(greet, "world".to_owned()).key("greeting-1").await?;
+/// assert_eq!(again.id(), run.id());
+/// let other = lobster.submit(greet, "moon".to_owned()).key("greeting-1").await;
+/// assert_eq!(other.unwrap_err().kind(), lobster_core::ErrorKind::Conflict);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a submit does nothing until it is awaited"]
 pub struct Submit<M: Task> {
     client: Client,
@@ -426,6 +454,20 @@ impl<M: Task> IntoFuture for Submit<M> {
 }
 
 /// A run of a known task. Cheap to clone; dropping it changes nothing about the run.
+///
+/// ```
+/// # use lobster_core::{Ctx, Lobster, Result, task};
+/// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+/// # let id = lobster.submit(greet, "world".to_owned()).await?.id();
+/// // With an id that was kept somewhere, in any process:
+/// let run = lobster.run(greet, id);
+/// assert_eq!(run.outcome().await?, "hello world");
+/// assert_eq!(run.state().await?, lobster_core::RunState::Succeeded);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Handle<M: Task> {
     client: Client,
     id: RunId,
@@ -475,7 +517,24 @@ impl<M: Task> Handle<M> {
     }
 }
 
-/// Runs to list or count.
+/// Runs to list or count, from [`Client::runs`].
+///
+/// ```
+/// # use lobster_core::{Ctx, Lobster, Result, task};
+/// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+/// # lobster.submit(greet, "world".to_owned()).tag("polite").await?.outcome().await?;
+/// # use lobster_core::RunState;
+/// assert_eq!(lobster.runs().task("greet").state(RunState::Held).count().await?, 0);
+/// let mut query = lobster.runs().tag("polite").limit(50);
+/// while let Some(last) = query.clone().list().await?.last() {
+///     println!("{} {:?}", last.id, last.state);
+///     query = query.after(last.id);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a query does nothing until it is listed or counted"]
 pub struct Query {

@@ -24,6 +24,35 @@ pub(crate) enum CodecError {
     Unknown(i32),
 }
 
+/// What a step or a task returns: sees through `Result` aliases, so that no macro has to parse them.
+#[diagnostic::on_unimplemented(
+    message = "a step or task returns a `Result` whose value can be serialized and deserialized, and whose error converts into a boxed error",
+    label = "not what a step or task may return",
+    note = "the value needs `serde::Serialize + serde::de::DeserializeOwned + Send`; any `std::error::Error + Send + Sync` will do as error"
+)]
+pub trait Returned {
+    /// The value.
+    type Value: Serialize + DeserializeOwned + Send + 'static;
+    /// The error. What it must be is asked where it is used: a bound here would have to hold for every lifetime.
+    type Error;
+    /// Value or error.
+    ///
+    /// # Errors
+    /// What the body returned as one.
+    fn split(self) -> Result<Self::Value, Self::Error>;
+}
+
+impl<T, E> Returned for Result<T, E>
+where
+    T: Serialize + DeserializeOwned + Send + 'static,
+{
+    type Value = T;
+    type Error = E;
+    fn split(self) -> Result<T, E> {
+        self
+    }
+}
+
 /// Encodes a value, within the payload limit.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Payload, CodecError> {
     let what = std::any::type_name::<T>();

@@ -243,6 +243,16 @@ impl fmt::Debug for Ctx {
 }
 
 /// A step's view of one call.
+///
+/// ```
+/// use lobster_core::{Result, StepCtx, step};
+///
+/// #[step(irreversible, in_doubt = retry)]
+/// async fn charge(ctx: &StepCtx, cents: u64) -> Result<String> {
+///     // The same key at every attempt, in every process: whoever executes a key once charges once.
+///     Ok(format!("{cents} cents under {}, attempt {}", ctx.idempotency_key(), ctx.attempt()))
+/// }
+/// ```
 pub struct StepCtx {
     pub(crate) home: Home,
     pub(crate) step: Arc<StepName>,

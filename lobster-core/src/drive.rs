@@ -4,7 +4,7 @@
 
 use crate::{
     call::{Polling, PollingGuard},
-    error::{StepFailed, cut},
+    error::{StepFailed, cut, panic_text},
     host::{BoxFuture, sleep_until},
     live::{CallState, Completed, Inner, Interrupt, Live},
     name,
@@ -365,12 +365,6 @@ impl Inner {
 /// The failure of a body that panicked.
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     Failure { kind: FailureKind::Panic as i32, message: cut(panic_text(panic)), ..Failure::default() }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", said.unwrap_or("(a panic without a text)"))
 }
 
 /// Waits for started calls, then tells the store what becomes of the run.

@@ -271,6 +271,19 @@ impl Lobster {
     /// Steps that have not ended after `deadline` are frozen: an ordinary one runs again elsewhere; a started irreversible call is
     /// awaited (at most its `max_duration`) and recorded all the same. Then the node's row says that it has left, so that
     /// its runs are claimed at once. Calling it a second time waits as well.
+    ///
+    /// ```
+    /// # use lobster_core::{Ctx, Lobster, Result, task};
+    /// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+    /// # lobster.submit(greet, "world".to_owned()).await?.outcome().await?;
+    /// // When the process is asked to end:
+    /// let drained = lobster.shutdown(std::time::Duration::from_secs(30)).await;
+    /// assert_eq!(drained.left_behind, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(self, deadline: Duration) -> Drained {
         let shared = &self.shared;
         shared.stop();

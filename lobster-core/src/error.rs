@@ -35,9 +35,6 @@ pub enum ErrorKind {
     NotFound,
     /// The store cannot be reached, or whether it did the work is not known. Try the same call again: it is idempotent.
     Unavailable,
-    /// The run moved to another owner meanwhile. Look again. (No call of this version returns it: a holder that loses its run is
-    /// stopped, and its caller waits for the next.)
-    Fenced,
     /// The run is held or its step is not in doubt (any more): look at `show` first.
     Held,
     /// An encoded value is over its limit. Nothing was written.
@@ -251,6 +248,24 @@ impl fmt::Debug for Cause {
 impl StdError for Cause {}
 
 /// Why a run has no value for its caller.
+///
+/// ```
+/// use lobster_core::{Ctx, Lobster, Result, RunFailed, task};
+///
+/// #[task]
+/// async fn fails(_ctx: Ctx) -> Result<()> {
+///     Err("sold out")?
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let lobster = Lobster::open("memory:").task(fails).start().await?;
+/// let run = lobster.submit(fails, ()).await?;
+/// match run.outcome().await {
+///     Err(RunFailed::Failed(failed)) => assert!(failed.to_string().contains("sold out")),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunFailed {
@@ -464,6 +479,12 @@ pub(crate) fn cut(mut text: String) -> String {
         text.push_str(" .. (cut)");
     }
     text
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", said.unwrap_or("(a panic without a text)"))
 }
 
 /// Did the author mark that the call had no effect?

@@ -45,10 +45,10 @@ impl OsHost {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// The clock that goes on while the machine sleeps: on macOS that is CLOCK_MONOTONIC, on Linux another.
+#[cfg(all(target_os = "linux", not(lobster_portable)))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-// macOS: CLOCK_MONOTONIC goes on while the machine sleeps.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(all(target_os = "linux", not(lobster_portable))))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
 impl Clock for OsHost {

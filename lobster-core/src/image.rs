@@ -94,11 +94,11 @@ pub(crate) struct Image {
 pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
     let input = recording.input.open::<Input>(Kind::Input, run)?.payload.unwrap_or_default();
     let mut image = Image { input, ..Image::default() };
-    let mut rows = Rows::of(run, recording)?;
+    let mut rows = Rows::of(run, recording);
     if let Some(snapshot) = &recording.snapshot {
         image.snapshot(run, snapshot, &mut rows)?;
     }
-    while let Some(row) = rows.next(image.tail, image.mark)? {
+    while let Some(row) = rows.next(image.tail)? {
         (image.tail, image.mark) = (row.to, row.mark);
         image.tally.add(row.deltas_crc);
         for (seq, found) in row.found {
@@ -164,12 +164,12 @@ enum Found {
 }
 
 impl<'r> Rows<'r> {
-    fn of(run: RunId, recording: &'r Recording) -> Result<Self, Failed> {
-        Ok(Self { run, deltas: &recording.deltas, changes: &recording.changes, epoch: 0 })
+    fn of(run: RunId, recording: &'r Recording) -> Self {
+        Self { run, deltas: &recording.deltas, changes: &recording.changes, epoch: 0 }
     }
 
     /// The row that follows `tail`.
-    fn next(&mut self, tail: Seq, _: Mark) -> Result<Option<Row>, Failed> {
+    fn next(&mut self, tail: Seq) -> Result<Option<Row>, Failed> {
         let run = self.run;
         let corrupt = |seq, why: String| Failed::Corrupt { run, seq, record: "delta", why };
         let (deltas, changes) = (self.deltas.first(), self.changes.first());

@@ -6,8 +6,7 @@ use crate::{
     call::{Begin, Call, Doubt, Polling, PollingGuard, Start},
     codec,
     ctx::{Home, StepCtx},
-    drive::panic_text,
-    error::{BoxError, StepFailed},
+    error::{BoxError, StepFailed, panic_text},
     host::{BoxFuture, sleep_until},
     lease::Generation,
     live::{CallState, Conducted, Interrupt, Live},
@@ -41,6 +40,22 @@ use std::{
 /// What is known about a call whose fate was unknown.
 ///
 /// Returned by probe functions (`in_doubt = probe(f)`) and handed to [`Client::resolve`](crate::Client::resolve).
+///
+/// ```
+/// use lobster_core::{Fate, Result, StepCtx, step};
+///
+/// #[step(irreversible, in_doubt = probe(find))]
+/// async fn wire(ctx: &StepCtx, cents: u64) -> Result<String> {
+///     Ok(format!("{cents} cents wired under {}", ctx.idempotency_key()))
+/// }
+///
+/// /// Asks the bank about the key, and closes it if it has not happened.
+/// async fn find(ctx: &StepCtx, _cents: u64) -> Result<Fate<String>> {
+///     let booked: Option<String> = books(ctx.idempotency_key());
+///     Ok(booked.map_or(Fate::Closed, Fate::Happened))
+/// }
+/// # fn books(_key: &str) -> Option<String> { None }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<V> {
     /// It happened, and this is its value. Final whenever it comes.

@@ -61,6 +61,7 @@ mod settings;
 mod settle;
 mod spec;
 mod state;
+mod step_key;
 mod view;
 mod watch;
 mod worker;

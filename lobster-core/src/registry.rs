@@ -3,12 +3,12 @@
 //! Invariant: no name from storage becomes code except through here.
 
 use crate::{
-    codec,
+    codec::{self, Returned},
     ctx::Ctx,
     drive::Body,
     error::{BoxError, Error, StepFailed, body_failure},
-    expand::{Spec, TaskOutput},
     name,
+    spec::Spec,
 };
 use lobster_store::contract::{
     TaskVersion,
@@ -97,8 +97,8 @@ where
     F: Fn(Ctx, M::Input) -> R + Send + Sync + 'static,
     R: IsTaskRun<M, Fut>,
     Fut: Future + Send + 'static,
-    Fut::Output: TaskOutput<Value = M::Output>,
-    <Fut::Output as TaskOutput>::Error: Into<BoxError>,
+    Fut::Output: Returned<Value = M::Output>,
+    <Fut::Output as Returned>::Error: Into<BoxError>,
 {
     fn body(&self, ctx: Ctx, input: M::Input) -> TaskRun<M, Fut> {
         self(ctx, input).itself()
@@ -140,8 +140,8 @@ impl Registered {
         M: Task,
         F: TaskFn<M, Fut>,
         Fut: Future + Send + 'static,
-        Fut::Output: TaskOutput<Value = M::Output>,
-        <Fut::Output as TaskOutput>::Error: Into<BoxError>,
+        Fut::Output: Returned<Value = M::Output>,
+        <Fut::Output as Returned>::Error: Into<BoxError>,
     {
         Self {
             name: M::NAME,

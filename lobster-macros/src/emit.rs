@@ -102,7 +102,7 @@ impl<'f> Frame<'f> {
     /// What a step's future gives.
     pub fn step_result(&self, output: &Type) -> TokenStream {
         let (root, here) = (&self.root, self.here);
-        quote_spanned!(here=> ::core::result::Result<<#output as #root::expand::StepOutput>::Value, #root::StepFailed>)
+        quote_spanned!(here=> ::core::result::Result<<#output as #root::expand::Returned>::Value, #root::StepFailed>)
     }
 }
 

@@ -20,8 +20,8 @@
 //!    [`Failed::Unknown`](contract::Failed::Unknown), never a failure. Records are bytes: a tier stores them and their checksums, and
 //!    checks nothing.
 //! 2. Implement `conformance::Harness` (feature `conformance`) and call `conformance!` once, in a file under `tests/`: each
-//!    sentence of the contract becomes a test. What a tier cannot do in a test (moving its clock, crashing it) it says, and the case
-//!    is skipped aloud.
+//!    sentence of the contract becomes a test. What cannot be done to a tier in a test (moving its clock, crashing it, proving a
+//!    death) stands there as well, and the cases that need it are left out.
 //! 3. Put it together with [`Tiers::of`] and hand it to `lobster_core::Builder::tiers`.
 //!
 //! ```

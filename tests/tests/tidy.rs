@@ -4,6 +4,9 @@
 
 #![allow(missing_docs, reason = "tests are named as sentences")]
 
+#[path = "tidy/imports.rs"]
+mod imports;
+
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -224,71 +227,6 @@ fn every_source_file_says_what_it_is_for() {
         }
     }
     assert_none("these do not open with what they are for and what must stay true", &silent);
-}
-
-// ---- who imports whom -----------------------------------------------------------------------------------------------
-
-/// Lines of code below `folder` that name something they must not.
-fn offences(folder: &str, forbidden: impl Fn(&str) -> bool) -> Vec<String> {
-    let files = rust_below(folder);
-    assert!(!files.is_empty(), "{folder} is gone: is this test still looking in the right place?");
-    let mut found = Vec::new();
-    for (path, text) in files {
-        found.extend(
-            code(&text).into_iter().filter(|(_, line)| forbidden(line)).map(|(at, line)| format!("{path}:{at}: {}", line.trim())),
-        );
-    }
-    found
-}
-
-/// What follows each `crate::` of a line.
-fn of_crate(line: &str) -> impl Iterator<Item = &str> {
-    line.split("crate::").skip(1)
-}
-
-#[test]
-fn the_contract_stands_alone() {
-    let outside = |line: &str| of_crate(line).any(|rest| !rest.starts_with("contract")) || line.contains("super::super");
-    assert_none("the contract imports", &offences("lobster-store/src/contract/", outside));
-}
-
-#[test]
-fn tiers_see_the_contract_and_never_each_other() {
-    // Planted bugs are nothing in an ordinary build.
-    let allowed = |rest: &str| ["contract", "local", "planted"].iter().any(|module| rest.starts_with(module));
-    for tier in ["memory", "sqlite", "postgres"] {
-        let outside = |line: &str| of_crate(line).any(|rest| !allowed(rest)) || line.contains("super::super");
-        assert_none("a tier imports", &offences(&format!("lobster-store/src/{tier}/"), outside));
-    }
-}
-
-#[test]
-fn pure_modules_know_no_runtime_no_clock_and_no_host() {
-    for module in ["image", "spec", "name", "codec"] {
-        let impure = |line: &str| {
-            // Arithmetic on a number that was drawn elsewhere.
-            ["tokio", "Instant", "SystemTime", "host::", "rustix", "getrandom", "std::fs", "std::env", "std::thread", "std::net"]
-                .iter()
-                .any(|word| line.contains(word))
-        };
-        assert_none("a pure module uses", &offences(&format!("lobster-core/src/{module}.rs"), impure));
-    }
-}
-
-#[test]
-fn stations_of_the_path_do_not_import_each_other() {
-    let sibling = |line: &str| of_crate(line).any(|rest| rest.starts_with("path")) || line.contains("super::");
-    assert_none("a station imports", &offences("lobster-core/src/path/", sibling));
-}
-
-#[test]
-fn only_the_builder_names_a_product() {
-    let product = |line: &str| {
-        ["store::memory", "store::sqlite", "memory::", "sqlite::", "Sqlite", "sqlx"].iter().any(|word| line.contains(word))
-    };
-    let found = offences("lobster-core/src/", product);
-    let found: Vec<_> = found.into_iter().filter(|line| !line.starts_with("lobster-core/src/builder.rs")).collect();
-    assert_none("products are named", &found);
 }
 
 // ---- what must not be left behind -----------------------------------------------------------------------------------

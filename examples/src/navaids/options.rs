@@ -5,10 +5,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use lexopt::{Arg, ValueExt};
 
-use crate::options::number;
+use crate::options::{database_file, number};
 
 /// Most kills that may be asked for.
 pub const CHAOS_MAX: u64 = 500;
@@ -66,11 +66,7 @@ impl Options {
     /// # Errors
     /// The URL names none.
     pub fn file(&self) -> anyhow::Result<&Path> {
-        let path = self.db.strip_prefix("sqlite://").or_else(|| self.db.strip_prefix("sqlite:"));
-        match path.filter(|path| !path.is_empty()) {
-            Some(path) => Ok(Path::new(path)),
-            None => bail!("--db {}: a file is allowed, as sqlite://navaids.db", self.db),
-        }
+        database_file(&self.db)
     }
 
     /// The file of the tally.

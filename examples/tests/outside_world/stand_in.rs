@@ -145,6 +145,7 @@ async fn serve(client: &Client, play: &Play, order: &book::Order) {
             continue;
         }
         client.begun(kind.word(), order.id, 1, 1).await.expect("the ledger answers");
+        // Work that takes its time, so that a kill finds it unfinished.
         tokio::time::sleep(play.pause).await;
         let amount = (kind == Kind::Charge).then(|| price(order).total);
         let act = Act { key: format!("{}-{}", order.id, kind.word()), kind, order: order.id, amount };

@@ -4,11 +4,9 @@
 
 use crate::{
     call::{Begin, Call, Polling, PollingGuard},
-    codec,
+    codec::{self, Returned},
     ctx::{Flow, StepCtx},
-    drive::panic_text,
-    error::{BoxError, StepFailed, cut, tell},
-    expand::StepOutput,
+    error::{BoxError, StepFailed, cut, panic_text, tell},
     host::{BoxFuture, Host, OsHost},
     live::{Completed, Interrupt},
     name,
@@ -52,7 +50,7 @@ pub(crate) async fn step<'c, W, O, Fut>(
 ) -> Result<O::Value, StepFailed>
 where
     W: Wanted,
-    O: StepOutput,
+    O: Returned,
     O::Error: Into<BoxError>,
     Fut: Future<Output = (O, Leases<W>)>,
 {

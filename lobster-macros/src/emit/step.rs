@@ -241,7 +241,7 @@ impl Again<'_> {
         });
         // The type is said so that a probe of another step is shown at the probe.
         let output = self.output;
-        let value = quote_spanned!(here=> <#output as #root::expand::StepOutput>::Value);
+        let value = quote_spanned!(here=> <#output as #root::expand::Returned>::Value);
         let probe = match &irreversible.in_doubt {
             InDoubt::Probe(path) => {
                 let probe = self.probe(path);

@@ -63,7 +63,7 @@ pub fn info(frame: &Frame, options: &TaskOptions, input: Option<&Type>, output: 
             const NAME: &'static str = #durable_name;
             const VERSION: u32 = #version;
             type Input = #input;
-            type Output = <#output as #root::expand::TaskOutput>::Value;
+            type Output = <#output as #root::expand::Returned>::Value;
             fn options() -> #root::expand::TaskOptions {
                 #root::expand::TaskOptions { max_attempts: #max_attempts, steps: #steps }
             }

@@ -12,8 +12,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 /// One fresh, empty store for one case, and the power to do to it what happens to stores.
 ///
-/// The `bool` answers say whether the tier can do such a thing at all. Where it cannot, the case ends early and says so on
-/// standard error.
+/// The `bool` answers say whether the tier can do such a thing at all. Where it cannot, it has to say so to
+/// [`conformance!`](crate::conformance!), which leaves out the cases that need it.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
     /// Opens the store, as one more process would: with connections, locks and caches of its own.

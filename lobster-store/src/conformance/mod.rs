@@ -1,6 +1,6 @@
 //! One suite that every tier must pass: each sentence of the [`contract`](crate::contract) as a test of its own.
 //!
-//! Invariant: a case knows the contract only, so that it holds for every tier; what a tier cannot do is skipped aloud.
+//! Invariant: a case knows the contract only, so that it holds for every tier; what is left out for a tier stands where it calls the suite.
 //!
 //! A tier implements [`Harness`] and calls [`conformance!`](crate::conformance!) once, in a file under `tests/`:
 //!

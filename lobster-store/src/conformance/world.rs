@@ -202,30 +202,21 @@ impl World {
         stored.recording.deltas.iter().flat_map(|row| build::seqs(run, row)).collect()
     }
 
-    /// See [`Harness::advance`]; `false` ends the case.
-    pub(super) async fn advance(&self, by: Duration) -> bool {
-        let moved = said(self.harness.advance(by).await, "its clock cannot be moved");
+    /// See [`Harness::advance`].
+    pub(super) async fn advance(&self, by: Duration) {
+        assert!(self.harness.advance(by).await, "its clock cannot be moved: say `without advance`");
         self.now.store(self.clock.wall().0, Ordering::Relaxed);
-        moved
     }
 
-    /// See [`Harness::crash_store`]; `false` ends the case.
-    pub(super) async fn crash_store(&self) -> bool {
-        said(self.harness.crash_store().await, "the store does not crash without its processes")
+    /// See [`Harness::crash_store`].
+    pub(super) async fn crash_store(&self) {
+        assert!(self.harness.crash_store().await, "the store does not crash without its processes: say `without crash_store`");
     }
 
-    /// See [`Harness::kill`]; `false` ends the case.
-    pub(super) async fn kill(&self, node: Node) -> bool {
-        said(self.harness.kill(node.tiers, node.incarnation).await, "no death can be proved")
+    /// See [`Harness::kill`].
+    pub(super) async fn kill(&self, node: Node) {
+        assert!(self.harness.kill(node.tiers, node.incarnation).await, "no death can be proved: say `without kill`");
     }
-}
-
-/// Says aloud that a case is skipped.
-fn said(can: bool, why: &str) -> bool {
-    if !can {
-        eprintln!("skipped: of this tier, {why}");
-    }
-    can
 }
 
 /// A process that has joined.

@@ -17,13 +17,16 @@ use uuid::{Builder, Uuid};
 
 pub const TTL: Duration = Duration::from_secs(10);
 
+/// Can the death of a process be proved on this system?
+pub const PROVABLE: bool = cfg!(all(target_os = "linux", not(lobster_portable)));
+
 /// The clock of this host, so that several processes agree.
 #[derive(Debug)]
 pub struct HostClock;
 
 impl Clock for HostClock {
     fn boot(&self) -> Boot {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Boot(Duration::new(
             u64::try_from(now.tv_sec).expect("no boot is in the future"),
             u32::try_from(now.tv_nsec).expect("under a second"),

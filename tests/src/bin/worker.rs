@@ -149,6 +149,7 @@ async fn deadly(_ctx: &StepCtx, run: &str) -> Result<()> {
 #[step]
 async fn peaceful(_ctx: &StepCtx, run: &str, n: u32) -> Result<()> {
     say("body", run, &format!("peaceful#{n}"), "-");
+    // Work that takes its time: what nobody may do beside a run that is executed alone.
     tokio::time::sleep(Duration::from_millis(20)).await;
     say("end", run, &format!("peaceful#{n}"), "-");
     Ok(())

@@ -8,6 +8,7 @@ use lobster_tests::{
     stores_in,
     world::{Event, World},
 };
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::process::ExitStatusExt,
@@ -478,6 +479,22 @@ fn a_hundred_kills_at_random_moments() {
     }
 }
 
+/// Where no death can be proved, somebody else has to be silent for TTL and guard before it is taken for dead.
+#[cfg(not(all(target_os = "linux", not(lobster_portable))))]
+#[test]
+fn without_a_proof_of_death_a_take_over_waits_for_the_lease() {
+    let scenario = Scenario::of(1);
+    assert_eq!(scenario.worker(Some("P14")).wait().unwrap().signal(), Some(9));
+    let (heard, began) = (scenario.world.events().len(), std::time::Instant::now());
+    let successor = scenario.worker(None);
+    assert!(scenario.world.wait_for(heard + 1, Duration::from_secs(60)) > heard, "nobody takes the run over");
+    let (waited, lease) = (began.elapsed(), Settings::test().lease);
+    assert!(waited >= lease.ttl + lease.guard, "it was taken over after {waited:?}");
+    assert!(scenario.beside_a_person(successor).success());
+    scenario.check_all();
+}
+
+#[cfg(all(target_os = "linux", not(lobster_portable)))]
 #[test]
 fn a_restarted_process_and_a_living_sibling_take_over_without_waiting_for_the_lease() {
     let long = |scenario: &Scenario, crash: Option<&str>| {
@@ -510,10 +527,14 @@ fn a_restarted_process_and_a_living_sibling_take_over_without_waiting_for_the_le
     }
 }
 
-/// Is a process stopped, by what the system says of it?
-fn stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+/// Waits until a child is stopped; `false`: it has ended.
+fn stopped(child: &Child) -> bool {
+    let (_, status) = waitpid(Some(pid(child)), WaitOptions::UNTRACED).unwrap().unwrap();
+    status.stopped()
 }
 
 /// Stops a worker at a point until another has taken over and finished, then lets it go on.
@@ -522,10 +543,7 @@ fn frozen_at(point: &str) {
     let (scenario, mut zombie) = loop {
         let scenario = Scenario::of(1);
         let mut zombie = scenario.worker(Some(&format!("{point}:1:stop")));
-        while !stopped(zombie.id()) {
-            assert!(zombie.try_wait().unwrap().is_none(), "{point} was never passed");
-            std::thread::yield_now();
-        }
+        assert!(stopped(&zombie), "{point} was never passed");
         // Stopped by another of its threads in the middle of a write it keeps every process from writing: that is SQLite.
         let gate = std::fs::File::options().read(true).write(true).open(scenario.folder.path().join("runs.db.gate")).unwrap();
         if gate.try_lock().is_ok() {
@@ -542,8 +560,7 @@ fn frozen_at(point: &str) {
         })
     };
     let (before, rows) = (scenario.world.events().len(), stored(&scenario));
-    let pid = rustix::process::Pid::from_raw(i32::try_from(zombie.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    kill_process(pid(&zombie), Signal::CONT).unwrap();
     // It finds its runs ended, writes nothing, and leaves.
     assert!(zombie.wait().unwrap().success());
     let late: Vec<_> = scenario.world.events()[before..].to_vec();

@@ -20,9 +20,7 @@ pub async fn a_relaxed_row_survives_its_process(world: World) {
     let grant = world.granted(&old).await;
     old.append(offer(&grant).results(2).relaxed(old.incarnation)).await;
     world.fail(&old).await;
-    if !world.kill(old).await {
-        return;
-    }
+    world.kill(old).await;
     let next = new.claim_one().await;
     assert_eq!((next.tail, new.recording(&next).await.tail), (2, 2));
 }
@@ -31,11 +29,10 @@ pub async fn a_synced_row_survives_the_store(world: World) {
     let node = world.node().await;
     let grant = world.granted(&node).await;
     let seen = node.append(offer(&grant).results(2).intent().synced(node.incarnation)).await;
-    if world.crash_store().await {
-        let recording = node.recording(&grant).await;
-        assert_eq!((recording.tail, recording.mark), (3, seen.mark));
-        assert_eq!(world.seqs(grant.run).await, [1, 2, 3]);
-    }
+    world.crash_store().await;
+    let recording = node.recording(&grant).await;
+    assert_eq!((recording.tail, recording.mark), (3, seen.mark));
+    assert_eq!(world.seqs(grant.run).await, [1, 2, 3]);
 }
 
 pub async fn a_synced_row_takes_the_relaxed_ones_before_it_along(world: World) {
@@ -45,9 +42,8 @@ pub async fn a_synced_row_takes_the_relaxed_ones_before_it_along(world: World) {
         node.append(offer(&grant).after(tail).results(2).relaxed(node.incarnation)).await;
     }
     node.append(offer(&grant).after(6).intent().synced(node.incarnation)).await;
-    if world.crash_store().await {
-        assert_eq!(world.seqs(grant.run).await, [1, 2, 3, 4, 5, 6, 7]);
-    }
+    world.crash_store().await;
+    assert_eq!(world.seqs(grant.run).await, [1, 2, 3, 4, 5, 6, 7]);
 }
 
 pub async fn a_synced_batch_that_applies_nothing_still_syncs_the_runs_it_locked(world: World) {
@@ -58,9 +54,7 @@ pub async fn a_synced_batch_that_applies_nothing_still_syncs_the_runs_it_locked(
         node.append(offer(&grant).results(2).relaxed(node.incarnation)).await;
         let seen = node.append(offered(offer(&grant)).synced(node.incarnation)).await;
         assert_eq!((seen.rows, seen.tail), (0, 2));
-        if !world.crash_store().await {
-            return;
-        }
+        world.crash_store().await;
         assert_eq!(world.seqs(grant.run).await, [1, 2]);
     }
 }
@@ -71,9 +65,7 @@ pub async fn after_a_crash_the_tail_says_what_is_left_and_its_holder_goes_on(wor
     for tail in [2, 4, 6] {
         node.append(offer(&grant).after(tail).results(2).relaxed(node.incarnation)).await;
     }
-    if !world.crash_store().await {
-        return;
-    }
+    world.crash_store().await;
     let seen = node.append(offer(&grant).after(8).intent().synced(node.incarnation)).await;
     assert!(seen.mine && [2, 4, 6, 8, 9].contains(&seen.tail), "whole rows are left: {seen:?}");
     assert_eq!(seen.rows, usize::from(seen.tail == 9), "the intent is stored behind no gap");
@@ -92,30 +84,26 @@ pub async fn lost_progress_is_counted_as_none(world: World) {
     let node = world.node().await;
     let grant = world.granted(&node).await;
     node.append(offer(&grant).results(2).relaxed(node.incarnation)).await;
-    if world.crash_store().await {
-        let row = world.row(grant.run).await;
-        assert!([(0, 1), (2, 0)].contains(&(row.tail, row.attempts)), "row and counters are lost together: {row:?}");
-    }
+    world.crash_store().await;
+    let row = world.row(grant.run).await;
+    assert!([(0, 1), (2, 0)].contains(&(row.tail, row.attempts)), "row and counters are lost together: {row:?}");
 }
 
 pub async fn a_lost_release_leaves_the_run_with_its_holder(world: World) {
     let node = world.node().await;
     let grant = world.granted(&node).await;
     node.append(offer(&grant).release().relaxed(node.incarnation)).await;
-    if world.crash_store().await {
-        let seen = node.append(offer(&grant).release().synced(node.incarnation)).await;
-        assert_eq!((seen.then, seen.state), (seen.mine, RunState::Ready), "applied again, or still applied");
-        assert_eq!(node.claim_one().await.run, grant.run);
-    }
+    world.crash_store().await;
+    let seen = node.append(offer(&grant).release().synced(node.incarnation)).await;
+    assert_eq!((seen.then, seen.state), (seen.mine, RunState::Ready), "applied again, or still applied");
+    assert_eq!(node.claim_one().await.run, grant.run);
 }
 
 pub async fn an_outcome_that_was_told_is_synced(world: World) {
     let node = world.node().await;
     let told_by_outcomes = finished_relaxed(&world, &node).await;
     let told = world.tiers.catalog.outcomes(&[told_by_outcomes]).await.expect("outcomes are answered")[0].clone().flatten();
-    if !world.crash_store().await {
-        return;
-    }
+    world.crash_store().await;
     assert_still_told(&world, told_by_outcomes, told.is_some()).await;
 
     let told_by_read = finished_relaxed(&world, &node).await;
@@ -144,20 +132,18 @@ async fn assert_still_told(world: &World, run: RunId, told: bool) {
 pub async fn what_a_submit_acknowledged_survives_the_store(world: World) {
     let run = world.created().await;
     let keyed = world.create(world.keyed("k")).await;
-    if world.crash_store().await {
-        assert_eq!(world.row(run).await.id, run);
-        assert_eq!(world.submit(world.keyed("k")).await, Submitted::Existing { id: keyed, same: true });
-    }
+    world.crash_store().await;
+    assert_eq!(world.row(run).await.id, run);
+    assert_eq!(world.submit(world.keyed("k")).await, Submitted::Existing { id: keyed, same: true });
 }
 
 pub async fn a_claim_survives_the_store(world: World) {
     let (node, other) = (world.node().await, world.node().await);
     let grant = world.granted(&node).await;
-    if world.crash_store().await {
-        assert_eq!(other.claim().await, []);
-        assert_eq!(node.recording(&grant).await.tail, 0);
-        assert_eq!(world.row(grant.run).await.epoch, 1);
-    }
+    world.crash_store().await;
+    assert_eq!(other.claim().await, []);
+    assert_eq!(node.recording(&grant).await.tail, 0);
+    assert_eq!(world.row(grant.run).await.epoch, 1);
 }
 
 pub async fn a_cancel_survives_the_store(world: World) {
@@ -165,9 +151,7 @@ pub async fn a_cancel_survives_the_store(world: World) {
     let (asked, ready) = (world.granted(&node).await.run, world.created().await);
     for run in [asked, ready] {
         world.tiers.journal.cancel(run, outcome(run, "no"), world.now()).await.expect("a cancel is answered");
-        if !world.crash_store().await {
-            return;
-        }
+        world.crash_store().await;
     }
     assert!(world.row(asked).await.cancel);
     assert_eq!(world.row(ready).await.state, RunState::Cancelled);
@@ -180,17 +164,14 @@ pub async fn a_verdict_survives_the_store(world: World) {
     let (run, step, fate, at) = (grant.run, step(1), fate(grant.run, false), world.now());
     let verdict = NewVerdict { run, step, intent: 1, tail: 1, origin: Origin::Person, fate, at };
     assert_eq!(world.tiers.journal.verdict(verdict).await.expect("a verdict is answered"), VerdictAnswer::Accepted);
-    if world.crash_store().await {
-        assert_eq!(node.recording(&node.claim_one().await).await.verdicts.len(), 1);
-    }
+    world.crash_store().await;
+    assert_eq!(node.recording(&node.claim_one().await).await.verdicts.len(), 1);
 }
 
 pub async fn a_revoke_and_a_farewell_survive_the_store(world: World) {
     let (failed, left) = (world.node().await, world.node().await);
     world.fail(&failed).await;
-    if !world.crash_store().await {
-        return;
-    }
+    world.crash_store().await;
     left.leave().await;
     world.crash_store().await;
     let state = |peers: &[Peer], of| peers.iter().find(|peer| peer.incarnation == of).map(|peer| peer.state);
@@ -202,10 +183,9 @@ pub async fn a_revoke_and_a_farewell_survive_the_store(world: World) {
 
 pub async fn a_join_survives_the_store(world: World) {
     let node = world.node().await;
-    if world.crash_store().await {
-        world.created().await;
-        node.claim_one().await;
-    }
+    world.crash_store().await;
+    world.created().await;
+    node.claim_one().await;
 }
 
 pub async fn a_node_whose_renewals_were_lost_goes_on_renewing(world: World) {
@@ -213,18 +193,16 @@ pub async fn a_node_whose_renewals_were_lost_goes_on_renewing(world: World) {
     for seq in 1..=3 {
         assert_eq!(node.renew(seq).await, Renewed::Good);
     }
-    if world.crash_store().await {
-        assert_eq!(node.renew(4).await, Renewed::Good);
-    }
+    world.crash_store().await;
+    assert_eq!(node.renew(4).await, Renewed::Good);
 }
 
 pub async fn a_sweep_survives_the_store(world: World) {
     let node = world.node().await;
     let run = world.ended(&node, RunState::Succeeded, world.now()).await;
     assert_eq!(world.tiers.journal.sweep(world.in_an_hour(), 10).await.expect("a sweep is answered"), 1);
-    if world.crash_store().await {
-        assert_eq!(world.tiers.catalog.read(run).await.expect("a read is answered"), None);
-    }
+    world.crash_store().await;
+    assert_eq!(world.tiers.catalog.read(run).await.expect("a read is answered"), None);
 }
 
 pub async fn relaxed_and_synced_batches_of_several_runs_mix(world: World) {
@@ -241,8 +219,7 @@ pub async fn relaxed_and_synced_batches_of_several_runs_mix(world: World) {
         let seen = node.append_all(both(synced, tail)).await;
         assert!(seen.iter().all(|seen| seen.rows == 1 && seen.tail == tail + 1));
     }
-    if world.crash_store().await {
-        assert_eq!(world.seqs(one.run).await, [1, 2, 3, 4]);
-        assert_eq!(world.seqs(two.run).await, [1, 2, 3, 4]);
-    }
+    world.crash_store().await;
+    assert_eq!(world.seqs(one.run).await, [1, 2, 3, 4]);
+    assert_eq!(world.seqs(two.run).await, [1, 2, 3, 4]);
 }
