@@ -26,7 +26,8 @@ pub mod verdict;
 ///
 /// What happens to a store may be impossible to a tier: then it says so, and the cases that need it are left out:
 /// `conformance!(OnFile::fresh(); without crash_store)`. There are `crash_store`, `kill` and `advance`. A harness
-/// that cannot do what it was not said to be without fails the cases that need it.
+/// that cannot do what it was not said to be without fails the cases that need it. The tests are named by what they need:
+/// `always::..`, `crash_store::..`, and so on.
 #[macro_export]
 macro_rules! conformance {
     ($harness:expr $(; without $($ability:ident)+)?) => {
@@ -348,11 +349,18 @@ macro_rules! conformance_section {
     ($ability:ident [$other:ident $($more:ident)*] $harness:expr; $subjects:tt) => {
         $crate::conformance_section! { $ability [$($more)*] $harness; $subjects }
     };
-    ($ability:ident [] $harness:expr; { $($subject:ident { $($case:ident)* })* }) => {$($(
-        #[test]
-        fn $case() {
-            let harness = async { ::std::sync::Arc::new($harness) as ::std::sync::Arc<dyn $crate::conformance::Harness> };
-            $crate::conformance::run(Box::pin(harness), |world| Box::pin($crate::conformance::$subject::$case(world)));
+    ($ability:ident [] $harness:expr; { $($subject:ident { $($case:ident)* })* }) => {
+        mod $ability {
+            #[allow(unused_imports, reason = "what the harness is made of")]
+            use super::*;
+
+            $($(
+                #[test]
+                fn $case() {
+                    let harness = async { ::std::sync::Arc::new($harness) as ::std::sync::Arc<dyn $crate::conformance::Harness> };
+                    $crate::conformance::run(Box::pin(harness), |world| Box::pin($crate::conformance::$subject::$case(world)));
+                }
+            )*)*
         }
-    )*)*};
+    };
 }
