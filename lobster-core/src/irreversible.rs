@@ -50,7 +50,7 @@ use std::{
 /// }
 ///
 /// /// Asks the bank about the key, and closes it if it has not happened.
-/// async fn find(ctx: &StepCtx, _cents: u64) -> Result<Fate<String>> {
+/// async fn find(ctx: &StepCtx, _cents: &u64) -> Result<Fate<String>> {
 ///     let booked: Option<String> = books(ctx.idempotency_key());
 ///     Ok(booked.map_or(Fate::Closed, Fate::Happened))
 /// }
