@@ -49,7 +49,10 @@ const QUIET: Duration = Duration::from_millis(200);
 pub fn text(n: u32, bytes: usize) -> String {
     let number = n.to_string();
     // Padding by the formatter goes character by character, and would be most of what is measured.
-    "0".repeat((bytes - 2).saturating_sub(number.len())) + &number
+    let mut text = vec![b'0'; (bytes - 2).max(number.len())];
+    let at = text.len() - number.len();
+    text[at..].copy_from_slice(number.as_bytes());
+    String::from_utf8(text).expect("digits are UTF-8")
 }
 
 /// Many fields: the struct that a derive would write for `field_0` to `field_99`.

@@ -81,13 +81,14 @@ impl Folding {
         self.manifest.seq
     }
     /// Takes a change in.
-    pub fn changed(&mut self, seq: Seq, changed: Changed) {
+    pub fn changed(&mut self, seq: Seq, changed: impl Into<Arc<Changed>>) {
         if self.unsure {
             self.since.clear();
             return;
         }
+        let changed = changed.into();
         self.bytes += size(&changed);
-        self.since.push_back((seq, Unfolded::Changed(Arc::new(changed))));
+        self.since.push_back((seq, Unfolded::Changed(changed)));
     }
     /// A repeated step has its result.
     pub fn ended(&mut self, seq: Seq, step: Arc<StepName>) {
@@ -146,7 +147,7 @@ impl Folding {
 }
 
 /// Bytes of a change, as its row has them; its frame aside.
-fn size(changed: &Changed) -> usize {
+pub(crate) fn size(changed: &Changed) -> usize {
     match changed {
         Changed::State(change) => change.encoded_len(),
         Changed::Round(round) => round.encoded_len(),
