@@ -1,6 +1,7 @@
 //! W6, W6log, W6table: one change of a large state, and what is written of it.
 //!
-//! Invariant: the state is filled and nothing is written of that any more when the first change begins.
+//! Invariant: the state is filled and folded, and nothing is written of that any more, when the first change begins. Otherwise the fold of
+//! what filled it, which is as large as the state, would fall among the changes that are measured.
 
 use super::{Stage, Taken};
 use crate::{Result, meter::Meter};
@@ -11,6 +12,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex},
     time::{Duration, Instant},
 };
+use tokio::sync::Notify;
 
 /// What the state is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +144,10 @@ struct Plan {
 /// The meter of the run that is measured, and what its body saw.
 static SEEN: Mutex<(Option<Arc<Meter>>, Option<Seen>)> = Mutex::new((None, None));
 
+/// Rings when the state is filled, and when what filled it is folded.
+static FILLED: Notify = Notify::const_new();
+static FOLDED: Notify = Notify::const_new();
+
 #[derive(Clone, Copy)]
 struct Seen {
     took: Duration,
@@ -162,6 +168,8 @@ async fn changing(ctx: Ctx, plan: Plan) -> lobster_core::Result<()> {
         }
     }
     all_is_synced(&ctx).await?;
+    FILLED.notify_one();
+    FOLDED.notified().await;
     let written_before = quiet(&meter).await;
     let (mark, began) = (meter.mark(), Instant::now());
     for n in 0..changes {
@@ -201,7 +209,14 @@ async fn change(stage: &Stage<'_>, kind: Kind, size: u32) -> Result<Change> {
     let (tiers, meter) = stage.site.store().await?;
     *SEEN.lock().expect("no code that can panic runs under this lock") = (Some(meter.clone()), None);
     let lobster = Lobster::open("").tiers(tiers).task(changing).start().await?;
-    lobster.submit(changing, Plan { kind, size, changes }).await?.outcome().await?;
+    let run = lobster.submit(changing, Plan { kind, size, changes }).await?;
+    tokio::select! {
+        () = FILLED.notified() => {}
+        outcome = run.outcome() => return Err(format!("it ended before its state was filled: {outcome:?}").into()),
+    }
+    lobster.fold(run.id()).await?;
+    FOLDED.notify_one();
+    run.outcome().await?;
     let written = quiet(&meter).await;
     lobster.shutdown(Duration::from_secs(5)).await;
     let seen = SEEN.lock().expect("no code that can panic runs under this lock").1.ok_or("the body saw nothing")?;
