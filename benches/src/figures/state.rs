@@ -167,22 +167,29 @@ async fn changing(ctx: Ctx, plan: Plan) -> lobster_core::Result<()> {
             Kind::Table => fill_table(&ctx, from, to).await?,
         }
     }
+    // One before those that count: whoever takes the state next lets go of what the step that filled it kept, in case it failed.
+    change(&ctx, plan, changes).await?;
     all_is_synced(&ctx).await?;
     FILLED.notify_one();
     FOLDED.notified().await;
     let written_before = quiet(&meter).await;
     let (mark, began) = (meter.mark(), Instant::now());
     for n in 0..changes {
-        match kind {
-            Kind::Fields => change_field(&ctx, n).await?,
-            Kind::Log => append(&ctx, n).await?,
-            Kind::Table => change_entry(&ctx, n, size).await?,
-        }
+        change(&ctx, plan, n).await?;
     }
     let took = began.elapsed();
     all_is_synced(&ctx).await?;
     let seen = Seen { took, written_before, syncs: mark.until(meter.mark()).syncs };
     SEEN.lock().expect("no code that can panic runs under this lock").1 = Some(seen);
+    Ok(())
+}
+
+async fn change(ctx: &Ctx, plan: Plan, n: u32) -> lobster_core::Result<()> {
+    match plan.kind {
+        Kind::Fields => change_field(ctx, n).await?,
+        Kind::Log => append(ctx, n).await?,
+        Kind::Table => change_entry(ctx, n, plan.size).await?,
+    }
     Ok(())
 }
 
@@ -204,7 +211,7 @@ struct Change {
 }
 
 /// Changes of a state of this size, on a fresh store.
-async fn change(stage: &Stage<'_>, kind: Kind, size: u32) -> Result<Change> {
+async fn changes(stage: &Stage<'_>, kind: Kind, size: u32) -> Result<Change> {
     let changes = stage.options.scaled(CHANGES);
     let (tiers, meter) = stage.site.store().await?;
     *SEEN.lock().expect("no code that can panic runs under this lock") = (Some(meter.clone()), None);
@@ -241,9 +248,9 @@ pub async fn round(stage: &Stage<'_>, kind: Kind, told: Told) -> Result<Taken> {
     let beside = match (kind, told) {
         (Kind::Fields, Told::Time) => encoding_us(),
         (Kind::Fields, Told::Bytes) => (FIELDS * FIELD) as f64,
-        (Kind::Log | Kind::Table, _) => value(&change(stage, kind, (size / 10).max(1)).await?),
+        (Kind::Log | Kind::Table, _) => value(&changes(stage, kind, (size / 10).max(1)).await?),
     };
-    let change = change(stage, kind, size).await?;
+    let change = changes(stage, kind, size).await?;
     Ok(Taken { value: value(&change), syncs: change.syncs, beside: Some(beside) })
 }
 
