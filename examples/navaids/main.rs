@@ -5,6 +5,7 @@
 mod door;
 mod import;
 mod verdict;
+mod whole;
 mod worker;
 
 use std::process::{Command, ExitCode};

@@ -315,12 +315,12 @@ impl Inner {
 /// What a restored step starts from.
 pub(crate) fn start_of(known: &Known) -> Start {
     let mut start = Start::default();
-    if let Some((_, intent)) = &known.intent {
+    if let Some((_, intent)) = known.intent.as_deref() {
         start.attempts = intent.attempt;
         start.generation = intent.generation;
     }
-    if let Some((seq, attempt)) = &known.attempt
-        && known.intent.as_ref().is_none_or(|(intent, _)| intent < seq)
+    if let Some((seq, attempt)) = known.attempt.as_deref()
+        && known.intent.as_deref().is_none_or(|(intent, _)| intent < seq)
     {
         start.attempts = attempt.number;
         start.generation = attempt.generation;
@@ -331,8 +331,8 @@ pub(crate) fn start_of(known: &Known) -> Start {
         intent: intent.clone(),
         windows: known.windows.clone(),
         died: known.unseen(),
-        verdict: known.verdict.clone(),
-        probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
+        verdict: known.verdict.as_deref().cloned(),
+        probes: known.attempt.as_deref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
     });
     start
 }

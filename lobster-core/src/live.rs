@@ -8,13 +8,13 @@ use crate::{
     image::{BySteps, Image, Known, Shown},
     state::{
         loan::{Loans, States},
-        plan::{Folding, Tally},
+        plan::{self, Folding, Tally},
     },
 };
 use bytes::Bytes;
 use lobster_store::contract::{
     Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
-    record::{Came, StateChange, StepName, StepResult},
+    record::{Came, Changed, StateChange, StepName, StepResult},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -68,19 +68,30 @@ pub(crate) struct Live {
     pub turned: Notify,
 }
 
+/// What surrounds a change in its row: tags, lengths and its seq, at their longest.
+const FRAME_BYTES: usize = 24;
+
 /// A seq that is not known to be synced: its delta, its changes, or both.
+#[derive(Clone)]
 pub(crate) struct Pending {
     pub deltas: Bytes,
-    pub changes: Bytes,
+    /// Shared with what is to be folded; encoded when they are put into a row.
+    pub changes: Vec<Arc<Changed>>,
+    /// Encoded bytes of the changes, or a few more.
+    pub changes_bytes: usize,
     /// Of an intent: what takes its place if the store refuses it.
     pub refused: Option<Bytes>,
     pub progress: bool,
 }
 
 impl Pending {
-    /// Encoded bytes.
+    pub fn new(deltas: Bytes, changes: Vec<Arc<Changed>>, progress: bool) -> Self {
+        let changes_bytes = changes.iter().map(|changed| plan::size(changed) + FRAME_BYTES).sum();
+        Self { deltas, changes, changes_bytes, refused: None, progress }
+    }
+    /// Encoded bytes, or a few more.
     pub fn bytes(&self) -> usize {
-        self.deltas.len() + self.changes.len()
+        self.deltas.len() + self.changes_bytes
     }
 }
 

@@ -3,10 +3,9 @@
 //! Invariant: seqs are gapless, and a delta stays in memory until a synced row covers it.
 
 use crate::live::{Inner, Live, Pending};
-use bytes::{Bytes, BytesMut};
 use lobster_store::contract::{
     Seq,
-    record::{Changed, Fact, Round, encode_change, encode_delta},
+    record::{Changed, Fact, Round, encode_delta},
 };
 use std::sync::Arc;
 
@@ -20,12 +19,9 @@ pub(crate) fn commit_with(live: &Arc<Live>, inner: &mut Inner, fact: Option<Fact
     let seq = inner.next;
     let progress = matches!(fact, Some(Fact::Result(_))) || changes.iter().any(is_progress);
     let deltas = fact.map(|fact| encode_delta(seq, fact)).unwrap_or_default();
-    let changes = changes.into_iter().fold(BytesMut::new(), |mut bytes, changed| {
-        bytes.extend_from_slice(&encode_change(seq, changed.clone()));
-        inner.folding.changed(seq, changed);
-        bytes
-    });
-    append(live, inner, Pending { deltas, changes: changes.freeze(), refused: None, progress }, synced)
+    let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
+    changes.iter().for_each(|changed| inner.folding.changed(seq, changed.clone()));
+    append(live, inner, Pending::new(deltas, changes, progress), synced)
 }
 
 fn is_progress(changed: &Changed) -> bool {
@@ -34,9 +30,9 @@ fn is_progress(changed: &Changed) -> bool {
 
 /// The same for an intent; `refused` takes its place should a cancel forbid it. Always synced.
 pub(crate) fn intend(live: &Arc<Live>, inner: &mut Inner, intent: Fact, refused: Fact) -> Seq {
-    let (seq, changes) = (inner.next, Bytes::new());
-    let (deltas, refused) = (encode_delta(seq, intent), Some(encode_delta(seq, refused)));
-    append(live, inner, Pending { deltas, changes, refused, progress: false }, true)
+    let seq = inner.next;
+    let refused = Some(encode_delta(seq, refused));
+    append(live, inner, Pending { refused, ..Pending::new(encode_delta(seq, intent), Vec::new(), false) }, true)
 }
 
 fn append(live: &Arc<Live>, inner: &mut Inner, pending: Pending, synced: bool) -> Seq {

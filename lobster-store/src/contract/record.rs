@@ -19,7 +19,7 @@ mod tests;
 
 pub use state::{
     Change, Changed, Changes, Entries, Entry, Items, Manifest, MemberChange, MemberParts, Part, PartRef, Round, StateChange,
-    StateParts, What, Whole, change_crc, digest, encode_change, open_changes,
+    StateParts, What, Whole, change_crc, digest, encode_change, open_changes, put_change,
 };
 
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
