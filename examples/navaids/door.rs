@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use lobster_core::store::Tiers;
 use lobster_core::store::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
-    Sealed, StoredPart, Submitted, VerdictAnswer,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Work,
 };
 use lobster_core::{RunId, Wall};
 use lobster_examples::navaids::tally::{Fact, Tally};
@@ -64,6 +64,14 @@ impl Journal for Door {
         let rows = batch.offers.iter().flat_map(|offer| &offer.rows);
         self.written(rows.flat_map(|row| row.deltas.iter().chain(&row.changes)).map(|half| half.body.len()).sum());
         self.inner.append(batch).await
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        self.inner.business()
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted, Failed> {
+        self.inner.transact(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded, Failed> {

@@ -142,8 +142,8 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::step_key::Key>) -
             let message = format!("a round of the repeated step {} calls `{}`: repeat one step", name::display(step), spec.name);
             Some(StepFailed::refused("NotRepeated", message, spec.name))
         }
-        (None, _) if round && spec.kind == StepKind::Irreversible => {
-            let message = format!("`{}` is irreversible: repeat an ordinary or durable step", spec.name);
+        (None, _) if round && matches!(spec.kind, StepKind::Irreversible | StepKind::Transactional) => {
+            let message = format!("`{}` runs on a task of its own: repeat an ordinary or durable step", spec.name);
             Some(StepFailed::refused("NotRepeated", message, spec.name))
         }
         _ => refused,
@@ -190,6 +190,7 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::step_key::Key>) -
                     state: CallState::Called,
                     waker: None,
                     durable: spec.kind == StepKind::Durable,
+                    transactional: spec.kind == StepKind::Transactional,
                     loans: Loans::default(),
                     passing: false,
                     since: None,
@@ -501,7 +502,8 @@ impl Inner {
         open.state = match (&open.state, known) {
             (CallState::Called, Some(known)) if known.detached && !known.dropped_again => {
                 // Dropped in an earlier life: it will be dropped again. What it started is settled meanwhile.
-                let unresolved = known.result.is_none() && known.intent.is_some() && !self.conducts.contains_key(&open.step);
+                let begun = known.intent.is_some() || open.transactional;
+                let unresolved = known.result.is_none() && begun && !self.conducts.contains_key(&open.step);
                 begin = unresolved.then(|| Begin::Resolve(start_of(known)));
                 CallState::Detached
             }
@@ -611,7 +613,7 @@ impl Drop for Call {
             inner.conducts.remove(&step);
             return;
         }
-        let irreversible = self.spec.kind == StepKind::Irreversible;
+        let detached = matches!(self.spec.kind, StepKind::Irreversible | StepKind::Transactional);
         match open.state {
             // The rounds of a repeated step are nothing that the body sees.
             CallState::Landed(_) if open.passing => return,
@@ -643,7 +645,7 @@ impl Drop for Call {
             }
             _ => return,
         }
-        if irreversible && let Some(unkeyed) = open.unkeyed {
+        if detached && let Some(unkeyed) = open.unkeyed {
             inner.names.entry(unkeyed).or_default().dropped = true;
         }
     }

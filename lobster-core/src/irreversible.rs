@@ -5,11 +5,12 @@
 use crate::{
     call::{Begin, Call, Doubt, Polling, PollingGuard, Start},
     codec,
+    conduct::{self, Interrupted},
     ctx::{Home, StepCtx},
     error::{BoxError, StepFailed, panic_text},
-    host::{BoxFuture, sleep_until},
+    host::BoxFuture,
     lease::Generation,
-    live::{CallState, Conducted, Interrupt, Live},
+    live::{Interrupt, Live},
     name,
     path::{
         commit::{commit, intend},
@@ -107,13 +108,7 @@ pub(crate) async fn irreversible<V: DeserializeOwned>(call: Call, act: Act, ask:
 }
 
 fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask>, attended: bool) {
-    let step = call.cx.step.clone();
-    let mut inner = live.lock();
-    if attended && let Some(open) = inner.calls.get_mut(&call.id()) {
-        open.state = CallState::Conducted;
-    }
-    inner.conducts.insert(step.clone(), Conducted { call: attended.then(|| call.id()), waits: None });
-    drop(inner);
+    let step = conduct::begin(live, call, attended);
     let conductor = Conductor {
         live: live.clone(),
         spec: call.spec,
@@ -146,9 +141,6 @@ struct Conductor {
     began: Wall,
 }
 
-/// The run was interrupted while the step waited.
-struct Interrupted;
-
 /// An intent that is synced.
 struct Armed {
     seq: Seq,
@@ -176,30 +168,7 @@ enum Ended {
 impl Conductor {
     async fn run(mut self, start: Start) {
         let ended = self.conduct(start).await;
-        let mut inner = self.live.lock();
-        let conducted = inner.conducts.remove(&self.step);
-        match ended {
-            Ok(came) => {
-                let known = inner.known.entry(self.step.clone()).or_default();
-                let attached = known.detached;
-                // The seq is not known any more, and nobody asks: only "it has a result" and the value matter from here on.
-                known.result = Some((0, came.clone()));
-                if let Some(id) = conducted.and_then(|conducted| conducted.call)
-                    && let Some(open) = inner.calls.get_mut(&id)
-                {
-                    if attached {
-                        open.state = CallState::Attaching(came);
-                        inner.ready.push_back(id);
-                    } else {
-                        open.state = CallState::Landed(came);
-                        inner.landed.push_back(id);
-                    }
-                }
-            }
-            Err(Interrupted) => inner.unresolved = true,
-        }
-        drop(inner);
-        self.live.ring();
+        conduct::end(&self.live, &self.step, ended);
     }
 
     async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
@@ -221,8 +190,23 @@ impl Conductor {
 
     // ---- the call ---------------------------------------------------------------------------------------------------
 
-    /// Intent, window, call, record.
+    /// Intent, window, call, record. A transactional step of the run does not begin meanwhile.
     async fn call(&mut self) -> Result<Phase, Interrupted> {
+        conduct::until_lease(&self.live, &self.step).await?;
+        self.calling(true);
+        let phase = self.call_and_record().await;
+        self.calling(false);
+        phase
+    }
+
+    fn calling(&self, calling: bool) {
+        if let Some(conducted) = self.live.lock().conducts.get_mut(&self.step) {
+            conducted.calling = calling;
+        }
+        self.live.ring();
+    }
+
+    async fn call_and_record(&mut self) -> Result<Phase, Interrupted> {
         let shared = self.live.shared.clone();
         let mut late: u32 = 0;
         let (seq, intent, ended) = loop {
@@ -313,7 +297,7 @@ impl Conductor {
     /// Records the intent and waits until it is synced.
     async fn arm(&mut self) -> Result<Armed, Interrupted> {
         let shared = self.live.shared.clone();
-        self.until_lease().await?;
+        conduct::until_lease(&self.live, &self.step).await?;
         let generation = shared.lease.generation();
         let sent = shared.host.boot();
         let member = shared.member();
@@ -632,32 +616,8 @@ impl Conductor {
         Err(Interrupted)
     }
 
-    /// Waits until `due` in a way that lets the run leave memory.
     async fn wait(&self, due: Wall, reason: String) -> Result<(), Interrupted> {
-        let waits = |waits| {
-            if let Some(conducted) = self.live.lock().conducts.get_mut(&self.step) {
-                conducted.waits = waits;
-            }
-            self.live.bell.notify_one();
-        };
-        waits(Some((due, reason)));
-        let interrupted = tokio::select! {
-            biased;
-            _ = self.live.interrupted() => true,
-            () = sleep_until(&*self.live.shared.host, due) => false,
-        };
-        waits(None);
-        if interrupted { Err(Interrupted) } else { Ok(()) }
-    }
-
-    /// Waits until the lease permits a call.
-    async fn until_lease(&self) -> Result<(), Interrupted> {
-        let shared = &self.live.shared;
-        while !shared.lease.good(shared.host.boot()) {
-            let due = shared.host.wall().plus(shared.settings.lease.renew / 4);
-            self.wait(due, format!("{}: the node's lease has lapsed", name::display(&self.step))).await?;
-        }
-        Ok(())
+        conduct::wait(&self.live, &self.step, due, reason).await
     }
 }
 

@@ -41,6 +41,7 @@ mod check;
 mod client;
 mod codec;
 mod committer;
+mod conduct;
 mod crash;
 mod ctx;
 mod drive;
@@ -62,6 +63,7 @@ mod settle;
 mod spec;
 mod state;
 mod step_key;
+mod transactional;
 mod view;
 mod watch;
 mod worker;
@@ -85,6 +87,10 @@ pub use lobster_macros::step;
 pub use lobster_macros::task;
 pub use lobster_store as store;
 pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
+#[cfg(feature = "postgres")]
+pub use lobster_store::postgres::PgTx;
+#[cfg(feature = "sqlite")]
+pub use lobster_store::sqlite::SqliteTx;
 pub use name::Key;
 pub use registry::{Task, TaskFn, TaskOptions, TaskRun};
 pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings, SnapshotSettings, StateSettings};

@@ -162,6 +162,8 @@ pub(crate) struct Open {
     pub state: CallState,
     pub waker: Option<Waker>,
     pub durable: bool,
+    /// It runs in a transaction of the store: dropped before it began, it is begun all the same.
+    pub transactional: bool,
     /// States of a step that completed, until its changes are recorded.
     pub loans: Loans,
     /// It is a round of a repeated step that is not the last one.
@@ -170,13 +172,15 @@ pub(crate) struct Open {
     pub since: Option<u64>,
 }
 
-/// An engine task that conducts an irreversible step.
+/// An engine task that conducts a step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conducted {
     /// The open call that waits for it, unless it was dropped.
     pub call: Option<u64>,
     /// Until when it only waits, and why.
     pub waits: Option<(Wall, String)>,
+    /// An irreversible call is between its intent and its record.
+    pub calling: bool,
 }
 
 /// Calls of one step in one scope.
@@ -213,6 +217,8 @@ pub(crate) struct Inner {
     pub queued: bool,
     /// Answers in a row that found the run's row locked by somebody else.
     pub busy: u32,
+    /// A transaction has this seq for its record: nothing from it on is offered until it has ended.
+    pub alone: Option<Seq>,
     /// Row ends that this holder was given or has sent, from `synced` on.
     pub marks: VecDeque<RowEnd>,
     /// Row ends that the store has acknowledged, beyond `synced`: should it lose them, they are offered as the same rows again.
@@ -273,6 +279,7 @@ impl Live {
             sync_to: 0,
             in_flight: false,
             busy: 0,
+            alone: None,
             queued: false,
             marks: VecDeque::from([stored]),
             ends: VecDeque::new(),

@@ -9,6 +9,42 @@ use lobster_store::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+mod proof {
+    //! What it takes to revoke a node.
+    //!
+    //! Invariant: a proof is made here, of one of the two: a death that is proved, or both keys.
+
+    use super::{Boot, Duration, Evidence, Peer};
+
+    /// A node may be revoked, and its runs taken. Nothing else revokes.
+    pub(super) struct ExpiryProof(Evidence);
+
+    impl ExpiryProof {
+        /// Its process is provably gone; the store looks again, under the lock that proves it.
+        pub(super) fn death() -> Self {
+            Self(Evidence::Death)
+        }
+
+        /// The local key: the same beat for `age` on this host's own clock, watched without a gap. The store's key: a beat of that age by
+        /// its clock, which the store checks again on the locked row.
+        pub(super) fn silence(peer: &Peer, since: Boot, now: Boot, age: Duration) -> Option<Self> {
+            let both = now.since(since) >= age && peer.age.is_some_and(|old| old >= age);
+            both.then_some(Self(Evidence::Silence { beat: peer.beat, age }))
+        }
+
+        /// A planted bug: one look is enough.
+        pub(super) fn impatient(peer: &Peer) -> Self {
+            Self(Evidence::Silence { beat: peer.beat, age: Duration::ZERO })
+        }
+
+        pub(super) fn evidence(&self) -> Evidence {
+            self.0
+        }
+    }
+}
+
+use proof::ExpiryProof;
+
 /// What was seen of a peer's beat.
 struct Watched {
     beat: u64,
@@ -42,12 +78,12 @@ impl Watch {
         self.watched
             .retain(|watched, _| peers.iter().any(|peer| peer.incarnation == *watched && peer.state == NodeState::Active));
         for peer in peers.iter().filter(|peer| peer.state == NodeState::Active && peer.incarnation != me) {
-            let evidence = match shared.tiers.members.proves_dead(peer.incarnation) {
-                true => Some(Evidence::Death),
+            let proof = match shared.tiers.members.proves_dead(peer.incarnation) {
+                true => Some(ExpiryProof::death()),
                 false => self.silent(shared, peer),
             };
-            match evidence {
-                Some(evidence) if revoke(shared, peer.incarnation, evidence).await => revoked = true,
+            match proof {
+                Some(proof) if revoke(shared, peer.incarnation, &proof).await => revoked = true,
                 _ => alive.push(peer.incarnation),
             }
         }
@@ -55,7 +91,7 @@ impl Watch {
     }
 
     /// Both keys: unchanged on this host's own clock, and old by the store's.
-    fn silent(&mut self, shared: &Shared, peer: &Peer) -> Option<Evidence> {
+    fn silent(&mut self, shared: &Shared, peer: &Peer) -> Option<ExpiryProof> {
         let now = shared.host.boot();
         let settings = &shared.settings.lease;
         let age = peer.ttl + settings.guard;
@@ -69,15 +105,15 @@ impl Watch {
         }
         watched.looked = now;
         if planted!("impatient_revoke") {
-            return Some(Evidence::Silence { beat: peer.beat, age: Duration::ZERO });
+            return Some(ExpiryProof::impatient(peer));
         }
-        let both = now.since(watched.since) >= age && peer.age.is_some_and(|old| old >= age);
-        both.then_some(Evidence::Silence { beat: peer.beat, age })
+        ExpiryProof::silence(peer, watched.since, now, age)
     }
 }
 
 /// Revokes an incarnation, if the store agrees with the evidence.
-pub(crate) async fn revoke(shared: &Shared, incarnation: Incarnation, evidence: Evidence) -> bool {
+async fn revoke(shared: &Shared, incarnation: Incarnation, proof: &ExpiryProof) -> bool {
+    let evidence = proof.evidence();
     match shared.tiers.members.revoke(incarnation, evidence).await {
         Ok(Revoked::Failed { suspects }) => {
             tracing::warn!(%incarnation, ?evidence, suspects = suspects.len(), "a node was revoked; its runs are free");
@@ -110,7 +146,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
         }
         let dead: Vec<_> = peers.iter().copied().filter(|peer| shared.tiers.members.proves_dead(*peer)).collect();
         for peer in dead {
-            if revoke(&shared, peer, Evidence::Death).await {
+            if revoke(&shared, peer, &ExpiryProof::death()).await {
                 peers.retain(|other| *other != peer);
                 shared.work.notify_one();
             }

@@ -37,6 +37,13 @@ impl Place {
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
         Self { url, tiers: OnceCell::new(), folder: Some(folder) }
     }
+    /// In a database of its own, on the shared server of the tests.
+    pub fn postgres() -> Self {
+        // A folder of its own for proofs of death, so that tests do not look at each other's processes.
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let url = format!("{}?lobster_local_path={}", lobster_servers::shared::postgres(), folder.path().display());
+        Self { url, tiers: OnceCell::new(), folder: Some(folder) }
+    }
     /// A builder with the settings for tests.
     pub fn open(&self) -> Builder {
         let builder = Lobster::open(&self.url).settings(Settings::test());

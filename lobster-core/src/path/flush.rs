@@ -8,6 +8,7 @@ use lobster_store::{
     contract::{Answer, Offer, Row, Seen, Seq, Then, limits, record::put_change},
     planted,
 };
+use std::sync::Arc;
 
 /// This run's part of the next batch, and whether the batch must be synced for it.
 pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
@@ -18,6 +19,9 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
         return None;
     }
     let head = inner.stored.seq + 1;
+    if inner.alone == Some(head) {
+        return None;
+    }
     let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
     let cuts = if forked { Vec::new() } else { cuts(inner, head) };
     let last = head - 1 + cuts.iter().map(|cut| cut.all.len() as u64).sum::<u64>();
@@ -58,6 +62,9 @@ fn cuts(inner: &Inner, head: Seq) -> Vec<Cut> {
     let skip = usize::try_from(head - 1 - inner.synced).expect("pending deltas fit into memory");
     let (mut cut, mut intent, mut bytes) = (Cut { from: head, all: Vec::new(), intent: false }, None, 0);
     for (seq, pending) in (head..).zip(inner.pending.range(skip..)) {
+        if inner.alone == Some(seq) {
+            break;
+        }
         if pending.refused.is_some() {
             intent = Some(Cut { from: seq, all: vec![pending.clone()], intent: true });
             break;
@@ -119,6 +126,22 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
         Some(interrupt) => live.interrupt(interrupt),
         None => live.ring(),
     }
+}
+
+/// A transaction has committed this row: the store holds it, and everything before it, synced.
+pub(crate) fn transacted(live: &Arc<Live>, row: &Row) {
+    let mut inner = live.lock();
+    let mut tally = inner.stored.tally;
+    tally.add(row.deltas.as_ref().map(|half| half.crc));
+    let end = RowEnd { seq: row.to, mark: row.mark, tally };
+    (inner.stored, inner.synced, inner.alone) = (end, row.to, None);
+    inner.marks.push_back(end);
+    inner.forget();
+    if inner.has_news() {
+        live.shared.committer.enqueue(live, &mut inner);
+    }
+    drop(inner);
+    live.ring();
 }
 
 /// The rules of the fence (`ARCHITECTURE.md`), on one answer.

@@ -158,6 +158,8 @@ pub enum StepKind {
     Durable = 1,
     /// Intent first, then the call.
     Irreversible = 2,
+    /// One transaction with what the step wrote.
+    Transactional = 3,
 }
 
 /// An attempt that failed and will be made again.

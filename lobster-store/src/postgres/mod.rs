@@ -6,6 +6,7 @@
 //! one connection serves relaxed and synced calls, behind a pooler too. Tables are named with their schema, never by a search path.
 
 mod append;
+mod business;
 mod catalog;
 mod claim;
 mod failure;
@@ -22,6 +23,7 @@ mod submit;
 mod sweep;
 mod wake;
 
+pub use business::PgTx;
 pub use options::{Options, SCHEMA};
 pub use schema::sql;
 

@@ -161,6 +161,15 @@ impl Lent<'_> {
         })
     }
 
+    /// Hands the connection of a transaction out; without [`put`](Self::put) it is closed.
+    pub(super) fn take(&mut self) -> Result<PgConnection> {
+        self.connection.take().ok_or_else(|| Failed::Internal("a connection was used after it failed".to_owned()))
+    }
+
+    pub(super) fn put(&mut self, connection: PgConnection) {
+        self.connection = Some(connection);
+    }
+
     /// One statement of a transaction.
     pub(super) async fn query(&mut self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
         let pool = self.pool;

@@ -1,13 +1,13 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
-//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; or `.. cancel <key>` and `.. resolve <key>`, which only
+//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; `.. bookings <runs>`: runs with transactions; or `.. cancel <key>` and `.. resolve <key>`, which only
 //! ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
 use lobster_core::{
-    Ctx, Fate, Field, Flow, Lobster, Log, Result, RunState, Settings, State, StepCtx, StepErrorExt, Table, crash_point, step,
-    task,
+    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table,
+    crash_point, step, task,
 };
 use lobster_tests::world::Line;
 use std::{process::ExitCode, sync::OnceLock, time::Duration};
@@ -140,6 +140,53 @@ async fn books(builder: lobster_core::Builder, runs: u32, rounds: u32) {
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
+/// One booking: what the bank says of it is a row per time it was made.
+const BOOK: &str = "INSERT INTO bookings (number) VALUES ($1)";
+
+#[step(transactional)]
+async fn book_in_file(_ctx: &StepCtx, tx: &mut SqliteTx, run: &str, number: i64) -> Result<i64> {
+    say("body", run, &format!("booking#{number}"), "-");
+    sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
+    crash_point("T5");
+    Ok(number)
+}
+
+#[step(transactional)]
+async fn book_at_server(_ctx: &StepCtx, tx: &mut PgTx, run: &str, number: i64) -> Result<i64> {
+    say("body", run, &format!("booking#{number}"), "-");
+    sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
+    crash_point("T5");
+    Ok(number)
+}
+
+#[task]
+async fn booking(ctx: Ctx, plan: (bool, String, i64)) -> Result<i64> {
+    let (in_file, run, first) = plan;
+    let mut sum = 0;
+    for number in first..first + 4 {
+        sum += i64::from(ordinary(&ctx, &run, u32::try_from(number)?).await?);
+        sum += match in_file {
+            true => book_in_file(&ctx, &run, number).await?,
+            false => book_at_server(&ctx, &run, number).await?,
+        };
+    }
+    Ok(sum)
+}
+
+/// Makes some bookings, four a run.
+async fn bookings(builder: lobster_core::Builder, in_file: bool, runs: i64) {
+    let lobster = builder.task(booking).start().await.expect("the store opens");
+    let mut handles = Vec::new();
+    for n in 0..runs {
+        let key = format!("booking-{n}");
+        handles.push(lobster.submit(booking, (in_file, key.clone(), 4 * n)).key(key).await.expect("the store answers"));
+    }
+    for run in handles {
+        run.outcome().await.expect("bookings end");
+    }
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
 #[step]
 async fn deadly(_ctx: &StepCtx, run: &str) -> Result<()> {
     say("body", run, "deadly#0", "-");
@@ -217,6 +264,9 @@ async fn main() -> ExitCode {
                 Err(error) if error.kind() == lobster_core::ErrorKind::Conflict => {}
                 Err(error) => panic!("{error}"),
             }
+        }
+        [verb, runs] if verb == "bookings" => {
+            bookings(open(), database.starts_with("sqlite:"), runs.parse().expect("a number")).await;
         }
         [verb] if verb == "poison" => poison(open()).await,
         [verb, runs, rounds] if verb == "books" => {

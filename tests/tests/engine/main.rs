@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod bookings;
 mod calls;
 mod changes;
 mod crash;
@@ -20,3 +21,4 @@ mod shutdown;
 mod state;
 mod steps;
 mod stores;
+mod transactional;
