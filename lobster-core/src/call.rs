@@ -291,7 +291,7 @@ impl Inner {
             self.states.give(&name, Some(held), Became::Undone);
         }
         self.ready.retain(|ready| *ready != id);
-        self.landed.retain(|landed| *landed != id);
+        self.landed.retain(|_, landed| *landed != id);
         if self.turn == Some(id) {
             self.turn = None;
         }

@@ -5,11 +5,11 @@
 use crate::{
     call::Call,
     host::sleep_until,
-    live::{CallState, Conducted, Live},
+    live::{CallState, Conducted, Inner, Live},
     name,
 };
 use lobster_store::contract::{
-    Wall,
+    Seq, Wall,
     record::{Came, StepName},
 };
 use std::sync::Arc;
@@ -28,29 +28,33 @@ pub(crate) fn begin(live: &Arc<Live>, call: &Call, attended: bool) -> Arc<StepNa
     step
 }
 
-/// Takes it out again, and puts its result where the body finds it.
-pub(crate) fn end(live: &Arc<Live>, step: &Arc<StepName>, ended: Result<Came, Interrupted>) {
-    let mut inner = live.lock();
+/// Puts its result, recorded at `seq`, where the body finds it. Under the lock under which it was recorded: whatever is recorded later is
+/// shown later, on a first execution as on a resume.
+pub(crate) fn land(inner: &mut Inner, step: &Arc<StepName>, seq: Seq, came: Came) {
     let conducted = inner.conducts.remove(step);
-    match ended {
-        Ok(came) => {
-            let known = inner.known.entry(step.clone()).or_default();
-            let attached = known.detached;
-            // The seq is not known any more, and nobody asks: only "it has a result" and the value matter from here on.
-            known.result = Some((0, came.clone()));
-            if let Some(id) = conducted.and_then(|conducted| conducted.call)
-                && let Some(open) = inner.calls.get_mut(&id)
-            {
-                if attached {
-                    open.state = CallState::Attaching(came);
-                    inner.ready.push_back(id);
-                } else {
-                    open.state = CallState::Landed(came);
-                    inner.landed.push_back(id);
-                }
-            }
+    let known = inner.known.entry(step.clone()).or_default();
+    let attached = known.detached;
+    // Nobody asks for the seq: only "it has a result" and the value matter from here on.
+    known.result = Some((0, came.clone()));
+    if let Some(id) = conducted.and_then(|conducted| conducted.call)
+        && let Some(open) = inner.calls.get_mut(&id)
+    {
+        if attached {
+            open.state = CallState::Attaching(came);
+            inner.ready.push_back(id);
+        } else {
+            open.state = CallState::Landed(came);
+            inner.landed.insert(seq, id);
         }
-        Err(Interrupted) => inner.unresolved = true,
+    }
+}
+
+/// Takes a step out of the run's list. One without a result is left to whoever has the run next.
+pub(crate) fn end(live: &Arc<Live>, step: &Arc<StepName>, ended: Result<(), Interrupted>) {
+    let mut inner = live.lock();
+    if ended.is_err() {
+        inner.conducts.remove(step);
+        inner.unresolved = true;
     }
     drop(inner);
     live.ring();

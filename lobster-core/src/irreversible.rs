@@ -155,7 +155,7 @@ struct Armed {
 enum Phase {
     Call,
     Doubt(Box<Doubt>),
-    Done(Came),
+    Done,
 }
 
 /// How a call ended.
@@ -171,7 +171,7 @@ impl Conductor {
         conduct::end(&self.live, &self.step, ended);
     }
 
-    async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
+    async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
         let mut phase = match start.doubt {
             Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
@@ -183,7 +183,7 @@ impl Conductor {
             phase = match phase {
                 Phase::Call => self.call().await?,
                 Phase::Doubt(doubt) => self.in_doubt(*doubt).await?,
-                Phase::Done(came) => return Ok(came),
+                Phase::Done => return Ok(()),
             };
         }
     }
@@ -230,7 +230,7 @@ impl Conductor {
         let number = self.attempts;
         let doubt = |died| Doubt { seq, intent: intent.clone(), windows: Vec::new(), died, verdict: None, probes: 0 };
         let (failure, in_doubt, fatal, not_before) = match ended {
-            Ended::Returned(Ok(payload)) => return Ok(Phase::Done(self.record(&doubt(false), Came::Value(payload)).await)),
+            Ended::Returned(Ok(payload)) => return Ok(self.record(&doubt(false), Came::Value(payload)).await),
             Ended::Returned(Err(Trouble::Error(error))) => {
                 let did_not_happen = crate::error::marks_did_not_happen(&*error);
                 let (failure, fatal, not_before) = describe(Trouble::Error(error));
@@ -254,14 +254,14 @@ impl Conductor {
         let failure = Failure { step: name::display(&self.step), attempts: number, ..failure };
         if fatal {
             let kind = if failure.kind == FailureKind::Unspecified as i32 { FailureKind::Fatal as i32 } else { failure.kind };
-            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await));
+            return Ok(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await);
         }
         self.sticky |= in_doubt;
         self.generation += u32::from(planted!("attempt_changes_key"));
         let exhausted = number >= self.spec.retry.attempts;
         if exhausted && !self.sticky {
             let failure = Failure { kind: FailureKind::Exhausted as i32, ..failure };
-            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await));
+            return Ok(self.record(&doubt(false), Came::Failure(failure)).await);
         }
         let delay = self.spec.retry.delay(number, shared.host.random()).max(not_before);
         let due = shared.host.wall().plus(delay);
@@ -288,7 +288,7 @@ impl Conductor {
             InDoubt::Probe if !exhausted => Ok(Phase::Doubt(Box::new(doubt(false)))),
             _ if exhausted && self.spec.on_exhausted == OnExhausted::Fail => {
                 let failure = Failure { kind: FailureKind::Exhausted as i32, code: "InDoubt".into(), ..failure };
-                Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await))
+                Ok(self.record(&doubt(false), Came::Failure(failure)).await)
             }
             _ => self.hold(&failure.message),
         }
@@ -412,7 +412,7 @@ impl Conductor {
     }
 
     /// Records the result. If the run has moved meanwhile, states it as a verdict instead.
-    async fn record(&self, doubt: &Doubt, came: Came) -> Came {
+    async fn record(&self, doubt: &Doubt, came: Came) -> Phase {
         let shared = &self.live.shared;
         let result = StepResult {
             step: Some((*self.step).clone()),
@@ -423,7 +423,13 @@ impl Conductor {
             kind: record::StepKind::Irreversible as i32,
             generation: self.generation,
         };
-        let seq = commit(&self.live, &mut self.live.lock(), Fact::Result(result.clone()), true);
+        let seq = {
+            let mut inner = self.live.lock();
+            let seq = commit(&self.live, &mut inner, Fact::Result(result.clone()), true);
+            conduct::land(&mut inner, &self.step, seq, came);
+            seq
+        };
+        self.live.ring();
         // The body goes on at once; only a lost fence makes the result go another way.
         let (live, doubt) = (self.live.clone(), doubt.clone());
         shared.host.spawn(Box::pin(async move {
@@ -437,7 +443,7 @@ impl Conductor {
                 settle::settle(&live, &doubt, result).await;
             }
         }));
-        came
+        Phase::Done
     }
 
     // ---- in doubt ---------------------------------------------------------------------------------------------------
@@ -452,7 +458,7 @@ impl Conductor {
                     {
                         return self.refuse_verdict(doubt.intent, &why).await;
                     }
-                    return Ok(Phase::Done(self.record(&doubt, came).await));
+                    return Ok(self.record(&doubt, came).await);
                 }
                 Some(Happened::Closed(_)) => {
                     if !verdict.forced {
@@ -514,7 +520,7 @@ impl Conductor {
         loop {
             let asked = shared.host.boot();
             let why = match self.ask_once().await? {
-                Ok(Fate::Happened(payload)) => return Ok(Phase::Done(self.record(&doubt, Came::Value(payload)).await)),
+                Ok(Fate::Happened(payload)) => return Ok(self.record(&doubt, Came::Value(payload)).await),
                 Ok(Fate::Closed) => return Ok(self.closed()),
                 Ok(Fate::NotSeen) => {
                     if asked >= self.window_end(&mut doubt) || planted!("window_ignored") {

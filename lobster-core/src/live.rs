@@ -243,7 +243,7 @@ pub(crate) struct Inner {
     /// Calls with a result, in the order in which they got it.
     pub ready: VecDeque<u64>,
     /// Calls whose results an engine task recorded, in seq order.
-    pub landed: VecDeque<u64>,
+    pub landed: BTreeMap<Seq, u64>,
     /// The call that is recorded and waits to be synced before its turn.
     pub syncing: Option<(u64, Seq)>,
     /// The one call that may be shown its result in this poll.
@@ -297,7 +297,7 @@ impl Live {
             next_call: 0,
             conducts: BTreeMap::new(),
             ready: VecDeque::new(),
-            landed: VecDeque::new(),
+            landed: BTreeMap::new(),
             syncing: None,
             turn: None,
             shown: false,

@@ -111,8 +111,10 @@ enum Outcome {
 
 /// What became of one transaction.
 enum Ended {
-    /// It is committed, with this result.
-    Done(Came),
+    /// It is committed, and its result is where the body finds it.
+    Done,
+    /// It did not begin, because the lease has lapsed or the run was interrupted.
+    NotBegun,
     /// It is not, and this is the step's own fault.
     Troubled(Trouble),
     /// It is not: try again, after a while.
@@ -128,17 +130,22 @@ impl Conductor {
         conduct::end(&self.live, &self.step, ended);
     }
 
-    async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
+    async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
         if let Some(due) = start.due {
             let reason = format!("waits for attempt {} of {}", self.attempts + 1, name::display(&self.step));
             conduct::wait(&self.live, &self.step, due, reason).await?;
         }
-        loop {
+        'attempts: loop {
             conduct::until_lease(&self.live, &self.step).await?;
             let seq = self.reserve().await?;
             let trouble = loop {
                 match self.transact(seq).await {
-                    Ok(Ended::Done(came)) => return Ok(came),
+                    Ok(Ended::Done) => return Ok(()),
+                    Ok(Ended::NotBegun) => {
+                        // The run's rows do not wait for a lease.
+                        self.take_back(seq);
+                        continue 'attempts;
+                    }
                     Ok(Ended::Troubled(trouble)) => break trouble,
                     Ok(Ended::Again(pause)) => self.pause(seq, pause).await?,
                     Err(Interrupted) => {
@@ -153,8 +160,11 @@ impl Conductor {
             match after(self.spec, &cx, self.attempts, trouble, shared.host.random()) {
                 Next::Failed(failure) => {
                     let came = Came::Failure(failure);
-                    self.fill(seq, Fact::Result(self.result(came.clone())), true);
-                    return Ok(came);
+                    let result = Fact::Result(self.result(came.clone()));
+                    let mut inner = self.live.lock();
+                    commit::fill(&self.live, &mut inner, seq, result, true);
+                    conduct::land(&mut inner, &self.step, seq, came);
+                    return Ok(());
                 }
                 Next::Again(failure, delay) => {
                     let due = shared.host.wall().plus(delay);
@@ -242,8 +252,8 @@ impl Conductor {
         let retry = shared.settings.commit.retry_max;
         match (answer, told) {
             (Ok(Transacted::Done), Some((Outcome::Returned(Ok(came)), Some(row)))) => {
-                flush::transacted(&self.live, &row);
-                Ok(Ended::Done(came))
+                self.done(&row, came);
+                Ok(Ended::Done)
             }
             (Ok(Transacted::Seen(seen)), _) => {
                 self.answered(seq, &seen);
@@ -253,7 +263,7 @@ impl Conductor {
             (Ok(Transacted::Failed(why)), _) => Ok(Ended::Troubled(Trouble::Error(why.into()))),
             // Whatever became of the transaction: the step did not want to keep it.
             (_, Some((Outcome::Returned(Err(trouble)), _))) => Ok(Ended::Troubled(trouble)),
-            (_, Some((Outcome::NotBegun, _))) => Ok(Ended::Again(PAUSE)),
+            (_, Some((Outcome::NotBegun, _))) => Ok(Ended::NotBegun),
             (Err(Failed::Unknown(why)), Some((Outcome::Returned(Ok(came)), Some(row)))) => {
                 tracing::warn!(%run, %why, step = %name::display(&self.step), "a transaction was not acknowledged; the run's row will tell");
                 self.find_out(seq, came, row).await
@@ -298,6 +308,15 @@ impl Conductor {
         })
     }
 
+    /// The store has the row: so has the run, and the body its result.
+    fn done(&self, row: &Row, came: Came) {
+        let mut inner = self.live.lock();
+        flush::transacted(&self.live, &mut inner, row);
+        conduct::land(&mut inner, &self.step, row.to, came);
+        drop(inner);
+        self.live.ring();
+    }
+
     /// After an unknown commit: what the run's row says. Whoever holds the transaction still has the row locked, so that an answer is one.
     async fn find_out(&self, seq: Seq, came: Came, row: Row) -> Result<Ended, Interrupted> {
         let shared = &self.live.shared;
@@ -312,12 +331,12 @@ impl Conductor {
             };
             match shared.tiers.journal.append(batch).await.as_deref() {
                 Ok([Answer::Seen(seen)]) if seen.mine && (seen.tail, seen.mark) == (seq, row.mark) => {
-                    flush::transacted(&self.live, &row);
-                    return Ok(Ended::Done(came));
+                    self.done(&row, came);
+                    return Ok(Ended::Done);
                 }
                 Ok([Answer::Seen(seen)]) => {
                     self.answered(seq, seen);
-                    return Ok(Ended::Again(PAUSE));
+                    return Ok(Ended::Again(shared.settings.commit.retry_max));
                 }
                 _ => shared.host.sleep(PAUSE).await,
             }

@@ -129,8 +129,7 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
 }
 
 /// A transaction has committed this row: the store holds it, and everything before it, synced.
-pub(crate) fn transacted(live: &Arc<Live>, row: &Row) {
-    let mut inner = live.lock();
+pub(crate) fn transacted(live: &Arc<Live>, inner: &mut Inner, row: &Row) {
     let mut tally = inner.stored.tally;
     tally.add(row.deltas.as_ref().map(|half| half.crc));
     let end = RowEnd { seq: row.to, mark: row.mark, tally };
@@ -138,10 +137,8 @@ pub(crate) fn transacted(live: &Arc<Live>, row: &Row) {
     inner.marks.push_back(end);
     inner.forget();
     if inner.has_news() {
-        live.shared.committer.enqueue(live, &mut inner);
+        live.shared.committer.enqueue(live, inner);
     }
-    drop(inner);
-    live.ring();
 }
 
 /// The rules of the fence (`ARCHITECTURE.md`), on one answer.

@@ -67,14 +67,23 @@ async fn transact(txn: &mut Txn, hold: Hold, work: Work) -> Result<Transacted> {
         return Ok(Transacted::Seen(seen));
     }
     let Some(new) = work(txn.connection()).await else { return Ok(Transacted::Undone) };
-    if txn.run("RELEASE lobster_business;", Args::default()).await.is_err() {
-        return Err(Failed::Refused("the step ended its transaction by itself, so nothing can be recorded with it".to_owned()));
+    match txn.run("RELEASE lobster_business;", Args::default()).await {
+        Err(Failed::Internal(why)) if why.contains("no such savepoint") => {
+            return Err(Failed::Refused(
+                "the step ended its transaction by itself, so nothing can be recorded with it".to_owned(),
+            ));
+        }
+        released => _ = released?,
     }
     let (run, epoch, head) = (hold.run, hold.epoch, hold.head);
     let offer = Offer { run, epoch, head, rows: vec![new], progress: true, then: None };
     let seen = decide(row.as_ref(), &offer, hold.incarnation);
     let mut writes = Writes::new(true);
     writes.add(offer, &seen);
-    writes.commit(txn).await?;
-    Ok(Transacted::Done)
+    match writes.commit(txn).await {
+        Ok(()) => Ok(Transacted::Done),
+        // A deferred constraint.
+        Err(Failed::Internal(why)) => Ok(Transacted::Failed(why)),
+        Err(failed) => Err(failed),
+    }
 }

@@ -86,6 +86,7 @@ impl Bank {
         let bank = Self { place: Place::sqlite(), kind: "sqlite" };
         bank.run("CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents > -1000))").await;
         bank.run("INSERT INTO accounts VALUES (1, 0), (2, 0), (3, 0)").await;
+        bank.run("CREATE TABLE audits (account INTEGER REFERENCES accounts DEFERRABLE INITIALLY DEFERRED)").await;
         bank
     }
 
@@ -93,6 +94,7 @@ impl Bank {
         let bank = Self { place: Place::postgres(), kind: "postgres" };
         bank.run("CREATE TABLE accounts (id INT8 PRIMARY KEY, cents INT8 NOT NULL CHECK (cents > -1000))").await;
         bank.run("INSERT INTO accounts VALUES (1, 0), (2, 0), (3, 0)").await;
+        bank.run("CREATE TABLE audits (account INT8 REFERENCES accounts DEFERRABLE INITIALLY DEFERRED)").await;
         bank
     }
 
@@ -201,6 +203,9 @@ async fn bad_sqlite(ctx: &StepCtx, tx: &mut SqliteTx, how: &Bad) -> Result<u32> 
     if misbehave(ctx, how).await? {
         sqlx::query("COMMIT").execute(&mut **tx).await?;
     }
+    if how.how == "deferred" && ctx.attempt() == 1 {
+        sqlx::query("INSERT INTO audits VALUES (99)").execute(&mut **tx).await?;
+    }
     if how.how == "constraint" && ctx.attempt() == 1 {
         sqlx::query(MOVE).bind(-5000).bind(1).execute(&mut **tx).await?;
     }
@@ -212,6 +217,9 @@ async fn bad_postgres(ctx: &StepCtx, tx: &mut PgTx, how: &Bad) -> Result<u32> {
     sqlx::query(MOVE).bind(1i64).bind(1i64).execute(&mut **tx).await?;
     if misbehave(ctx, how).await? {
         sqlx::query("COMMIT").execute(&mut **tx).await?;
+    }
+    if how.how == "deferred" && ctx.attempt() == 1 {
+        sqlx::query("INSERT INTO audits VALUES (99)").execute(&mut **tx).await?;
     }
     if how.how == "constraint" && ctx.attempt() == 1 {
         // Swallowed: the transaction is spoilt all the same.
@@ -236,7 +244,7 @@ async fn what_fails_is_undone_and_tried_again(bank: Bank) {
         run.outcome().await
     };
     let mut applied = 0;
-    for (how, attempts) in [("fine", 1), ("error", 3), ("panic", 2), ("slow", 2), ("constraint", 2)] {
+    for (how, attempts) in [("fine", 1), ("error", 3), ("panic", 2), ("slow", 2), ("constraint", 2), ("deferred", 2)] {
         assert_eq!(outcome(how).await.unwrap_or_else(|failed| panic!("{how}: {failed}")), attempts, "{how}");
         applied += 1;
         assert_eq!(bank.cents().await, [applied, 0, 0], "{how}");
@@ -276,6 +284,73 @@ async fn mixed(ctx: Ctx, world: String) -> Result<i64> {
         sum += quoted? + booked?;
     }
     Ok(sum)
+}
+
+#[step]
+async fn count(_ctx: &StepCtx, world: &str, n: u32) -> Result<u32> {
+    // Others end while a transaction is under way.
+    tokio::task::yield_now().await;
+    happen(world, "count");
+    Ok(n)
+}
+
+/// Two blocks of several steps each: what each call of `count` is told depends on the order in which results are shown.
+#[task]
+async fn blocks(ctx: Ctx, world: String) -> Result<Vec<u32>> {
+    let order = Transfer { world: world.clone(), from: 1, to: 2, cents: 1 };
+    let booked = async {
+        let mut told = Vec::new();
+        for n in 0..4 {
+            book(&ctx, &order).await?;
+            told.push(count(&ctx, &world, 100 + n).await?);
+        }
+        Ok::<_, StepFailed>(told)
+    };
+    let counted = async {
+        let mut told = Vec::new();
+        for n in 0..12 {
+            told.push(count(&ctx, &world, n).await?);
+        }
+        Ok::<_, StepFailed>(told)
+    };
+    let (booked, counted) = tokio::join!(booked, counted);
+    let (mut all, counted) = (booked?, counted?);
+    all.extend(counted);
+    if happen(&world, "end") == 1 {
+        // Once more, from the recording.
+        pause(&ctx, &world).await?;
+    }
+    Ok(all)
+}
+
+#[step(retry(attempts = 2, first = 5s, jitter = none))]
+async fn pause(ctx: &StepCtx, world: &str) -> Result<()> {
+    happen(world, "pause");
+    if ctx.attempt() == 1 { Err("later")? } else { Ok(()) }
+}
+
+async fn results_are_shown_in_their_order_on_a_resume(bank: Bank) {
+    let world = format!("{} blocks {}", bank.kind, Ctx::detached().run_id());
+    let lobster = bank.place.open().task(blocks).start().await.unwrap();
+    let run = lobster.submit(blocks, world.clone()).key("blocks").await.unwrap().id();
+    lobster_tests::until(&world, "pause", 1).await;
+    lobster.shutdown(Duration::from_secs(10)).await;
+    let lobster = bank.place.open().task(blocks).start().await.unwrap();
+    // The body runs again, and every step gives what is recorded: to the call that it was recorded for.
+    let told = lobster.run(blocks, run).outcome().await.unwrap();
+    let expected: Vec<u32> = (100..104).chain(0..12).collect();
+    assert_eq!(told, expected);
+    assert_eq!((happened(&world, "count"), happened(&world, "body"), happened(&world, "end")), (16, 4, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_shown_in_their_order_on_a_resume_on_sqlite() {
+    results_are_shown_in_their_order_on_a_resume(Bank::sqlite().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_shown_in_their_order_on_a_resume_on_postgres() {
+    results_are_shown_in_their_order_on_a_resume(Bank::postgres().await).await;
 }
 
 async fn they_run_beside_other_steps(bank: Bank) {
