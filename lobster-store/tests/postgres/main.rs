@@ -1,0 +1,6 @@
+//! What the PostgreSQL tier promises beyond the contract, on real servers: races, plans, bad days, installations.
+#![cfg(feature = "postgres")]
+#![allow(clippy::disallowed_methods, reason = "tests of real servers live in real time")]
+
+mod kit;
+mod races;
