@@ -13,7 +13,7 @@ use lobster_store::{
     postgres::{Options, Postgres},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row as _};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use uuid::Builder;
 
@@ -249,8 +249,22 @@ pub fn fold(grant: &Grant, incarnation: Incarnation, seq: u64) -> Fold {
     }
 }
 
-/// The seqs that are stored for a run, each as often as it is.
-pub async fn seqs(tiers: &Tiers, run: RunId) -> Vec<u64> {
-    let stored = tiers.catalog.read(run).await.expect("a read is answered").expect("the run is there");
-    stored.recording.deltas.iter().flat_map(|row| row.from..=row.to).collect()
+impl HostClock {
+    pub fn now() -> Wall {
+        Self.wall()
+    }
+    pub fn since_boot() -> Duration {
+        Self.boot().0
+    }
+}
+
+/// What a call failed with.
+pub fn failed<T>(answer: Result<T, Failed>) -> Failed {
+    answer.map(|_| ()).expect_err("this call cannot succeed")
+}
+
+/// Where the server of a URL listens.
+pub fn address(url: &str) -> SocketAddr {
+    let host = url.split_once('@').map_or("", |(_, rest)| rest.split('/').next().unwrap_or(""));
+    host.parse().expect("servers of tests listen at an address")
 }

@@ -2,5 +2,12 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::disallowed_methods, reason = "tests of real servers live in real time")]
 
+mod bad_days;
+mod contest;
+mod installations;
 mod kit;
+mod network;
+mod plans;
 mod races;
+mod standby;
+mod tls;
