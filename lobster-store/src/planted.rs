@@ -1,4 +1,4 @@
-//! Planted bugs: wrong turns of the engine and the memory tier, to prove that the simulation would see them.
+//! Planted bugs: wrong turns of the engine and of tiers, to prove that the simulation, or the tests on real servers, would see them.
 //!
 //! Invariant: without `--cfg lobster_planted` a planted bug is the constant `false`, and its code is gone.
 

@@ -1,17 +1,18 @@
 //! The PostgreSQL tier keeps the contract: the whole suite, each case in a database of its own, or on a server of its own where the
-//! store has to crash.
+//! store has to crash. Once as a role that may do no more than a worker, once behind PgBouncer.
 #![cfg(feature = "postgres")]
 
 use async_trait::async_trait;
 use lobster_servers::{
+    pgbouncer::PgBouncer,
     postgres::{self as server, Durability},
-    shared,
+    psql, shared,
 };
 use lobster_store::{
     Tiers,
     conformance::Harness,
     contract::{Boot, Clock, Incarnation, Wall},
-    postgres::{Options, Postgres},
+    postgres::{self, Options, Postgres},
 };
 use std::{sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
@@ -33,28 +34,67 @@ impl Clock for HostClock {
 }
 
 struct OnServer {
-    url: String,
-    local: TempDir,
+    options: Options,
+    _local: TempDir,
     /// A server that may crash, with the cases that want it to.
     own: Option<server::Postgres>,
+    _pooler: Option<PgBouncer>,
 }
 
 impl OnServer {
-    fn fresh() -> Self {
-        // A test's thread has its name: these cases crash the store, and other tests shall not notice.
-        let crashes = thread::current().name().is_some_and(|name| name.starts_with("crash_store::"));
+    /// A test's thread has its name.
+    fn is(word: &str) -> bool {
+        thread::current().name().is_some_and(|name| name.contains(word))
+    }
+
+    /// Cases that crash the store have a server of their own, so that other tests do not notice.
+    fn database() -> (Option<server::Postgres>, String) {
+        let crashes = Self::is("crash_store::");
         let own = crashes.then(|| server::Postgres::start(Durability::Full).expect("a private server can be started"));
         let url = own.as_ref().map_or_else(shared::postgres, server::Postgres::fresh_database);
-        Self { url, own, local: tempfile::tempdir().expect("a directory can be made") }
+        (own, url)
+    }
+
+    fn new(own: Option<server::Postgres>, url: &str, pooler: Option<PgBouncer>) -> Self {
+        let local = tempfile::tempdir().expect("a directory can be made");
+        let options = Options::from_url(url).expect("the URL of a test's server");
+        let options = options.local_path(local.path()).connections(4);
+        Self { options, _local: local, own, _pooler: pooler }
+    }
+
+    /// As a role with the rights of a worker, which somebody else gave it.
+    fn as_worker() -> Self {
+        let (own, url) = Self::database();
+        let (head, rest) = url.split_once("://lobster@").expect("tests are superusers of their servers");
+        let (_, database) = rest.split_once('/').expect("it has a database");
+        let user = format!("worker_{database}");
+        let ours = format!("CREATE ROLE {user} LOGIN IN ROLE lobster_worker;");
+        for text in [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA), ours] {
+            psql::sql(&url, &text).expect("a superuser can apply it");
+        }
+        Self::new(own, &format!("{head}://{user}@{rest}"), None)
+    }
+
+    /// Behind a pooler in transaction mode. Hints of others, and the lease, take another way only in the cases about them: everything else
+    /// does without.
+    fn pooled() -> Self {
+        let (own, url) = Self::database();
+        let (host, database) = url.rsplit_once('/').expect("it has a database");
+        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("it has a port");
+        let pooler = PgBouncer::before(port).expect("PgBouncer can be started");
+        let mut pooled = Self::new(own, &pooler.url(database), Some(pooler));
+        pooled.options = pooled.options.pooled(true);
+        if Self::is("hint") || Self::is("renew") {
+            pooled.options = pooled.options.direct(&url).expect("the URL of a test's server");
+        }
+        pooled
     }
 }
 
 #[async_trait]
 impl Harness for OnServer {
     async fn open(&self) -> Tiers {
-        let options =
-            Options::from_url(&self.url).expect("the URL of a test's server").local_path(self.local.path()).connections(4);
-        let store = Postgres::open(options, Arc::new(HostClock)).await;
+        let store = Postgres::open(self.options.clone(), Arc::new(HostClock)).await;
         Tiers::of(store.expect("a fresh database can be opened"), "postgres")
     }
     fn clock(&self) -> Arc<dyn Clock> {
@@ -76,4 +116,14 @@ impl Harness for OnServer {
     }
 }
 
-lobster_store::conformance!(OnServer::fresh(); without advance);
+mod direct {
+    use super::*;
+
+    lobster_store::conformance!(OnServer::as_worker(); without advance);
+}
+
+mod pooled {
+    use super::*;
+
+    lobster_store::conformance!(OnServer::pooled(); without advance);
+}

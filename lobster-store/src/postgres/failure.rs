@@ -52,6 +52,11 @@ fn of_server(stage: Stage, told: &PgDatabaseError) -> Failed {
         return Failed::Unknown(text);
     }
     match code {
+        "25P03" => Failed::Unavailable(format!("this process was away for too long within a transaction: {text}")),
+        "26000" | "42P05" => {
+            Failed::Refused(format!("{text}: is this a pooler in transaction mode? Say so by `lobster_pooled=true` in the URL"))
+        }
+        "55P03" => Failed::Unavailable(format!("somebody's open transaction is in the way: {text}")),
         "25006" => Failed::Unavailable(format!("the server is read-only: {text}; is it a standby?")),
         "53100" => Failed::Unavailable(format!("the server's disk is full: {text}")),
         "53300" => Failed::Unavailable(format!("the server takes no more connections: {text}")),

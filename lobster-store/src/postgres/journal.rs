@@ -8,15 +8,15 @@ use super::{
     sql::{Args, get, get_run, get_state, get_u64},
 };
 use crate::contract::{
-    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
     NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
 use std::any::TypeId;
 
-/// How long cancels and verdicts wait for a run's row.
-const LOCK: &str = "2s";
+/// How long cancels and verdicts wait for a run's row, and submits for a key.
+pub(super) const LOCK: &str = "2s";
 
 const CANCEL: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
@@ -82,7 +82,7 @@ impl Journal for Postgres {
             let args = Args::default().with(self.synced).with(LOCK).with(run.0).with(at.0);
             args.with(i64::from(outcome.crc)).with(outcome.body.as_ref()).done()
         };
-        let rows = self.write(CANCEL, args).await.map_err(busy)?;
+        let rows = self.write(CANCEL, args).await?;
         let Some(row) = rows.first() else { return Ok(Cancelled::NotFound) };
         let answer = match get_state(row, 0)? {
             RunState::Running => Cancelled::Asked,
@@ -103,7 +103,7 @@ impl Journal for Postgres {
             let args = args.with(new.step.encode_to_vec()).with(origin).with(new.at.0);
             args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed()).done()
         };
-        let rows = self.write(VERDICT, args).await.map_err(busy)?;
+        let rows = self.write(VERDICT, args).await?;
         let Some(row) = rows.first() else { return Ok(VerdictAnswer::NotFound) };
         if get::<bool>(row, 2)? {
             self.stir();
@@ -127,15 +127,5 @@ impl Journal for Postgres {
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
         self.sweep_runs(before, limit).await
-    }
-}
-
-/// Somebody holds the run's row: not an outage, and worth saying.
-fn busy(failed: Failed) -> Failed {
-    match failed {
-        Failed::Unavailable(why) if why.contains("(55P03)") => {
-            Failed::Unavailable(format!("somebody's open transaction holds the run's row: {why}"))
-        }
-        failed => failed,
     }
 }

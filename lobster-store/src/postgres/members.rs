@@ -88,7 +88,7 @@ UPDATE @nodes n SET state = 1 FROM how WHERE n.incarnation = $2 AND n.state = 0"
 /// Columns of a node, in the order [`NodeRow::read`] reads them.
 const NODES: &str = "
 SELECT n.incarnation, n.name, n.state, n.ttl_ms, n.beat, (extract(epoch FROM clock_timestamp() - n.beat_at) * 1000000)::int8,
-    n.boot_id, n.machine_id, n.beat_device, n.beat_inode, n.slots, n.connections,
+    n.boot_id, n.machine_id, n.beat_device, n.beat_inode, n.slots,
     ARRAY(SELECT t.task FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version),
     ARRAY(SELECT t.version FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version)
 FROM @nodes n";
@@ -97,8 +97,6 @@ FROM @nodes n";
 pub(super) struct NodeRow {
     pub(super) peer: Peer,
     pub(super) slots: usize,
-    /// `application_name` of its connections.
-    pub(super) connections: String,
     /// `None`: it has no beat file.
     pub(super) papers: Option<Papers>,
 }
@@ -111,7 +109,7 @@ impl NodeRow {
             _ => None,
         };
         let (boot_id, machine_id) = (get(row, 6)?, get(row, 7)?);
-        let (tasks, versions): (Vec<String>, Vec<i64>) = (get(row, 12)?, get(row, 13)?);
+        let (tasks, versions): (Vec<String>, Vec<i64>) = (get(row, 11)?, get(row, 12)?);
         let tasks = tasks.into_iter().zip(versions);
         let peer = Peer {
             incarnation: Incarnation(get::<Uuid>(row, 0)?),
@@ -125,7 +123,7 @@ impl NodeRow {
             ttl: Duration::from_millis(get_u64(row, 3)?),
         };
         let papers = place.map(|place| Papers { boot_id, machine_id, place });
-        Ok(Self { peer, slots: get_u32(row, 10)? as usize, connections: get(row, 11)?, papers })
+        Ok(Self { peer, slots: get_u32(row, 10)? as usize, papers })
     }
 }
 

@@ -14,9 +14,11 @@ mod fold;
 mod journal;
 mod members;
 mod options;
+mod planted;
 mod pool;
 mod recording;
 mod revoke;
+mod roles;
 mod schema;
 mod sql;
 mod submit;
@@ -25,6 +27,7 @@ mod wake;
 
 pub use business::PgTx;
 pub use options::{Options, SCHEMA};
+pub use roles::{Role, roles};
 pub use schema::sql;
 
 use crate::{
@@ -112,6 +115,14 @@ impl Postgres {
         Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))
     }
 
+    /// Can a process of this role work with the store as it is? Looks at server, schema and rights, and writes nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) without waiting; [`Failed::Refused`] names every right that is missing.
+    pub async fn verify(options: &Options, role: Role) -> Result<()> {
+        schema::verify(options, role).await
+    }
+
     /// Hints at a change that was committed.
     fn stir(&self) {
         Wake::hint(self);
@@ -119,7 +130,7 @@ impl Postgres {
 
     /// A statement of this installation: `@` stands for its schema.
     fn text(&self, text: &str) -> String {
-        schema::qualified(text, &self.options.schema)
+        schema::qualified(&planted::spoilt(text), &self.options.schema)
     }
 
     async fn read(&self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {

@@ -127,7 +127,8 @@ impl Options {
         self
     }
 
-    /// A call that has no answer by then is given up, with its connection. Default 20 s.
+    /// A statement that has no answer by then is given up, with its connection. Waiting for a connection of this process, and connecting,
+    /// may take as long each. Default 20 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

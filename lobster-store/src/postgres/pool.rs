@@ -21,8 +21,8 @@ use std::{
 };
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A connection that was idle for so long may have lost its server without knowing.
-const STALE: Duration = Duration::from_secs(1);
+/// A connection that was idle for so long may have lost its server without knowing: no server comes back sooner.
+const STALE: Duration = Duration::from_millis(100);
 
 /// An answer to a check of a stale connection.
 const CHECK: Duration = Duration::from_secs(2);
@@ -90,13 +90,20 @@ impl Pool {
         let place = timeout(self.deadline, self.places.acquire()).await;
         let place = place.ok_or_else(|| Failed::Unavailable("all connections of this process are busy".to_owned()))?;
         let place = place.expect("the pool of a store is never closed");
+        let connection = self.within(Stage::Read, self.connected()).await?;
+        Ok(Lent { pool: self, connection: Some(connection), _place: place })
+    }
+
+    /// One that was in use a moment ago, one that still answers, or a new one.
+    async fn connected(&self) -> Result<PgConnection> {
         while let Some((mut connection, since)) = self.take_idle() {
             if self.clock.boot().since(since) < STALE || matches!(timeout(CHECK, connection.ping()).await, Some(Ok(()))) {
-                return Ok(Lent { pool: self, connection: Some(connection), _place: place });
+                return Ok(connection);
             }
+            // The others have been idle for longer still: what took this one took them.
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        let connection = self.within(Stage::Read, connect(&self.options)).await?;
-        Ok(Lent { pool: self, connection: Some(connection), _place: place })
+        connect(&self.options).await
     }
 
     fn take_idle(&self) -> Option<(PgConnection, Boot)> {
@@ -212,9 +219,11 @@ pub(super) fn named(options: &PgConnectOptions, pooled: bool, name: &str) -> PgC
 pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
     // What goes wrong on the way in has changed nothing.
     let connection = options.clone().disable_statement_logging().connect().await;
-    connection.map_err(|error| match failure::of(Stage::Read, &error) {
-        Failed::Internal(why) => Failed::Unavailable(why),
-        failed => failed,
+    connection.map_err(|error| match (failure::of(Stage::Read, &error), &error) {
+        // What is wrong with a certificate comes as data that cannot be read.
+        (Failed::Unavailable(why), sqlx::Error::Io(io)) if io.kind() == std::io::ErrorKind::InvalidData => Failed::Refused(why),
+        (Failed::Internal(why), _) => Failed::Unavailable(why),
+        (failed, _) => failed,
     })
 }
 

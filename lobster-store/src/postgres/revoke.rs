@@ -32,11 +32,14 @@ blamed AS (UPDATE @runs r SET deaths = r.deaths + CASE WHEN stuck.suspect THEN 1
 failed AS (UPDATE @nodes n SET state = 2 FROM shown WHERE n.incarnation = shown.incarnation)
 SELECT (SELECT state FROM node), EXISTS (SELECT 1 FROM shown), ARRAY(SELECT id FROM stuck WHERE suspect ORDER BY id)";
 
-/// What its process left open: a process that froze between sending a statement and its end, or within a transaction, holds the rows of
-/// its runs for as long as the server lets it. Whatever moves on within a second is none of that.
-const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database() \
-                         AND state <> 'idle' AND state_change < clock_timestamp() - interval '1s'";
+/// What processes of revoked nodes left open: one that froze between sending a statement and its end, or within a transaction, holds the
+/// rows of its runs for as long as the server lets it. Whatever moves on within a second is none of that; a sweep looks again. A process
+/// that was revoked and has joined anew is left alone.
+const TERMINATE: &str = "
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+    AND a.application_name IN (SELECT n.connections FROM @nodes n WHERE n.state = 2)
+    AND a.application_name NOT IN (SELECT n.connections FROM @nodes n WHERE n.state = 0)
+    AND a.application_name <> $1 AND a.state <> 'idle' AND a.state_change < clock_timestamp() - interval '1s'";
 
 impl Postgres {
     pub(super) async fn revoke_node(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
@@ -95,10 +98,13 @@ impl Postgres {
         if let (Some(_), Some(local)) = (&proof, &self.local) {
             fs::remove_file(local.beat_path(node.peer.incarnation)).ok();
         }
-        if node.connections != self.connections
-            && let Err(error) = self.read(TERMINATE, || Args::default().with(node.connections.as_str()).done()).await
-        {
-            tracing::warn!(%error, node = %node.peer.name, "the connections of a revoked node could not be ended");
+        self.end_frozen().await;
+    }
+
+    /// Ends what revoked nodes left open.
+    pub(super) async fn end_frozen(&self) {
+        if let Err(error) = self.read(TERMINATE, || Args::default().with(self.connections.as_str()).done()).await {
+            tracing::warn!(%error, "the connections of revoked nodes could not be ended");
         }
     }
 }

@@ -7,7 +7,12 @@
 //! retention takes them, are in none that a claim or a batch looks at. States are stored as `RunState` numbers them: 0 ready, 1 running,
 //! 2 held, from 3 ended. No foreign keys lead to `runs`: they would lock its rows.
 
-use super::{options::Options, pool, sql::get};
+use super::{
+    options::Options,
+    pool,
+    roles::{self, Role},
+    sql::get,
+};
 use crate::contract::{Failed, Result, RunState, limits};
 use sqlx::{AssertSqlSafe, Connection, Executor, postgres::PgConnection};
 use std::time::Duration;
@@ -197,12 +202,21 @@ pub(super) async fn prepare(options: &Options) -> Result<Installation> {
 
 async fn prepare_on(connection: &mut PgConnection, options: &Options) -> Result<Installation> {
     let synced = check_server(connection).await?;
-    let known = STEPS.len();
     let mut found = version(connection, options).await?;
-    if found < known && options.migrate {
+    if found < STEPS.len() && options.migrate {
         migrate(connection, options).await?;
         found = version(connection, options).await?;
     }
+    fits(found, options)?;
+    let text = format!("SELECT value, gen_random_uuid()::text FROM \"{}\".meta WHERE name = 'installation'", options.schema);
+    let rows = ask(connection, &text).await?;
+    let row = rows.first().ok_or_else(|| Failed::Refused("the table `meta` does not say which installation it is".to_owned()))?;
+    Ok(Installation { id: get(row, 0)?, synced, connections: format!("lobster {}", get::<String>(row, 1)?) })
+}
+
+/// Is this the version that this code speaks?
+fn fits(found: usize, options: &Options) -> Result<()> {
+    let known = STEPS.len();
     let number = |version: usize| u32::try_from(version).unwrap_or(u32::MAX);
     if found > known {
         return Err(Failed::NewerVersion { found: number(found), known: number(known) });
@@ -213,10 +227,30 @@ async fn prepare_on(connection: &mut PgConnection, options: &Options) -> Result<
             "schema \"{schema}\" has version {found}, this code needs {known}: apply what `postgres::sql(\"{schema}\", {found})` prints"
         )));
     }
-    let text = format!("SELECT value, gen_random_uuid()::text FROM \"{}\".meta WHERE name = 'installation'", options.schema);
-    let rows = ask(connection, &text).await?;
-    let row = rows.first().ok_or_else(|| Failed::Refused("the table `meta` does not say which installation it is".to_owned()))?;
-    Ok(Installation { id: get(row, 0)?, synced, connections: format!("lobster {}", get::<String>(row, 1)?) })
+    Ok(())
+}
+
+/// Looks at server, schema and rights, and changes nothing.
+pub(super) async fn verify(options: &Options, role: Role) -> Result<()> {
+    let mut connection = pool::connect(&pool::named(&options.connect, options.pooled, "lobster")).await?;
+    let found = verify_on(&mut connection, options, role).await;
+    connection.close().await.ok();
+    found
+}
+
+async fn verify_on(connection: &mut PgConnection, options: &Options, role: Role) -> Result<()> {
+    check_server(connection).await?;
+    fits(version(connection, options).await?, options)?;
+    let rows = ask(connection, &roles::missing(&options.schema, role)).await?;
+    let missing = rows.iter().map(|row| get::<String>(row, 0)).collect::<Result<Vec<_>>>()?;
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::Refused(format!(
+            "this role may not {}: apply what `postgres::roles(\"{}\")` prints",
+            missing.join(", "),
+            options.schema
+        ))),
+    }
 }
 
 /// What the statements of this tier rely on.
@@ -226,9 +260,7 @@ async fn check_server(connection: &mut PgConnection) -> Result<&'static str> {
                 current_setting('server_encoding')";
     let rows = ask(connection, text).await?;
     let row = rows.first().ok_or_else(|| Failed::Internal("a SELECT without a row".to_owned()))?;
-    if get::<i32>(row, 0)? < OLDEST {
-        return Err(Failed::Refused(format!("PostgreSQL {} is too old: {} is needed", get::<String>(row, 1)?, OLDEST / 10_000)));
-    }
+    new_enough(get(row, 0)?, get(row, 1)?)?;
     if get::<bool>(row, 2)? {
         return Err(Failed::Unavailable("the server is a standby: it takes no writes until it is promoted".to_owned()));
     }
@@ -249,11 +281,24 @@ async fn check_server(connection: &mut PgConnection) -> Result<&'static str> {
     Ok(if get::<String>(row, 4)? == "remote_apply" { "remote_apply" } else { "on" })
 }
 
+fn new_enough(number: i32, name: &str) -> Result<()> {
+    match number >= OLDEST {
+        true => Ok(()),
+        false => Err(Failed::Refused(format!("PostgreSQL {name} is too old: {} is needed", OLDEST / 10_000))),
+    }
+}
+
 /// 0: there is no such schema.
+///
+/// Asked of the catalog's tables: `to_regclass` and its like may answer from before somebody else's migration, for which this transaction
+/// has waited.
 async fn version(connection: &mut PgConnection, options: &Options) -> Result<usize> {
     let schema = &options.schema;
-    let rows = ask(connection, &format!("SELECT to_regclass('\"{schema}\".meta') IS NOT NULL")).await?;
-    if !rows.first().map_or(Ok(false), |row| get::<bool>(row, 0))? {
+    let there = format!(
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{schema}' AND c.relname = 'meta')"
+    );
+    if !is(connection, &there).await? {
         return Ok(0);
     }
     let rows = ask(connection, &format!("SELECT value FROM \"{schema}\".meta WHERE name = 'schema'")).await?;
@@ -288,10 +333,9 @@ async fn migrate_once(connection: &mut PgConnection, options: &Options) -> Resul
     if found < STEPS.len() {
         let steps: String = STEPS.iter().skip(found).copied().collect();
         // A role that may use an existing schema need not have the right to create one.
-        let there = ask(connection, &format!("SELECT to_regnamespace('\"{schema}\"') IS NOT NULL")).await?;
-        let there = there.first().map_or(Ok(false), |row| get::<bool>(row, 0))?;
+        let there = format!("SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{schema}')");
         let mut text = first_of_all(schema);
-        if there {
+        if is(connection, &there).await? {
             text = text.split_once(";\n").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
         }
         text += &qualified(&format!("{steps}{}", version_is(STEPS.len())), schema);
@@ -312,9 +356,26 @@ async fn tell(connection: &mut PgConnection, text: &str) -> Result<()> {
     told.map(drop).map_err(|error| super::failure::of(super::failure::Stage::Read, &error))
 }
 
+async fn is(connection: &mut PgConnection, text: &str) -> Result<bool> {
+    ask(connection, text).await?.first().map_or(Ok(false), |row| get(row, 0))
+}
+
 async fn ask(connection: &mut PgConnection, text: &str) -> Result<Vec<sqlx::postgres::PgRow>> {
     // The simple protocol: a pooler in transaction mode may run each statement on another connection.
     let asked = pool::timeout(DEADLINE, connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text)))).await;
     let asked = asked.ok_or_else(|| Failed::Unavailable("the server did not answer".to_owned()))?;
     asked.map_err(|error| super::failure::of(super::failure::Stage::Read, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_by_its_name() {
+        assert!(new_enough(140_000, "14.0").is_ok());
+        assert!(new_enough(180_001, "18.1").is_ok());
+        let failed = new_enough(130_014, "13.14 (Debian 13.14-1)").expect_err("it is too old");
+        assert_eq!(failed.to_string(), "refused: PostgreSQL 13.14 (Debian 13.14-1) is too old: 14 is needed");
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::{
     Postgres,
+    journal::LOCK,
     sql::{Args, get, get_run},
 };
 use crate::contract::{Failed, NewRun, Result, RunId, Submitted};
@@ -12,9 +13,9 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Keys in their order, so that two submits wait for each other's keys in the same order. A row that is being inserted by somebody else is
-/// waited for.
+/// waited for, but not for ever: he may have frozen.
 const INSERT: &str = "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $12, true)),
 asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::int8[], $7::int8[], $8::int8[], $9::bytea[])
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
@@ -74,6 +75,7 @@ fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
         .with(runs.iter().map(|run| run.input.body.as_ref()).collect::<Vec<_>>())
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
         .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
+        .with(LOCK)
         .done()
 }
 

@@ -10,24 +10,25 @@ use crate::contract::{Incarnation, Result, Wall};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-const LOOK: &str = "SELECT EXISTS (SELECT 1 FROM @runs WHERE ended IS NOT NULL AND ended < $1) \
+/// The oldest end is the first in its index. Asked whether there is any before a moment, a plan may read all runs to say no.
+const LOOK: &str = "SELECT COALESCE((SELECT r.ended FROM @runs r WHERE r.ended IS NOT NULL ORDER BY r.ended, r.id LIMIT 1) < $1, false) \
                     OR EXISTS (SELECT 1 FROM @nodes WHERE state <> 0)";
 
 /// Nodes that are over and own nothing go too. A run that such a node claims at this moment has an owner that nobody knows, and anybody
-/// may take it.
+/// may take it. Rows are found by an array of ids: to a plan that does not know the limit, a join is worth reading whole tables.
 const SWEEP: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
 gone AS MATERIALIZED (SELECT r.id FROM @runs r, how WHERE r.ended IS NOT NULL AND r.ended < $2 ORDER BY r.ended, r.id LIMIT $3
     FOR UPDATE OF r SKIP LOCKED),
-d1 AS (DELETE FROM @deltas x USING gone WHERE x.run = gone.id),
-d2 AS (DELETE FROM @changes x USING gone WHERE x.run = gone.id),
-d3 AS (DELETE FROM @manifests x USING gone WHERE x.run = gone.id),
-d4 AS (DELETE FROM @parts x USING gone WHERE x.run = gone.id),
-d5 AS (DELETE FROM @inputs x USING gone WHERE x.run = gone.id),
-d6 AS (DELETE FROM @outcomes x USING gone WHERE x.run = gone.id),
-d7 AS (DELETE FROM @verdicts_in x USING gone WHERE x.run = gone.id),
-d8 AS (DELETE FROM @tags x USING gone WHERE x.run = gone.id),
-removed AS (DELETE FROM @runs r USING gone WHERE r.id = gone.id RETURNING 1),
+d1 AS (DELETE FROM @deltas x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d2 AS (DELETE FROM @changes x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d3 AS (DELETE FROM @manifests x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d4 AS (DELETE FROM @parts x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d5 AS (DELETE FROM @inputs x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d6 AS (DELETE FROM @outcomes x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d7 AS (DELETE FROM @verdicts_in x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+d8 AS (DELETE FROM @tags x WHERE x.run = ANY(ARRAY(SELECT id FROM gone))),
+removed AS (DELETE FROM @runs r WHERE r.id = ANY(ARRAY(SELECT id FROM gone)) RETURNING 1),
 idle AS MATERIALIZED (SELECT n.incarnation FROM @nodes n WHERE n.state <> 0
     AND NOT EXISTS (SELECT 1 FROM @runs r WHERE r.state = 1 AND r.owner = n.incarnation) FOR UPDATE OF n SKIP LOCKED),
 n1 AS (DELETE FROM @node_tasks t USING idle WHERE t.incarnation = idle.incarnation),
@@ -46,6 +47,7 @@ impl Postgres {
             removed = rows.first().map_or(Ok(0), |row| get::<i64>(row, 0))?;
         }
         self.tidy().await;
+        self.end_frozen().await;
         Ok(usize::try_from(removed).unwrap_or(0))
     }
 

@@ -24,11 +24,19 @@ impl PgBouncer {
     /// # Errors
     /// [`crate::Error::Missing`] if PgBouncer is not installed.
     pub fn start(server: &Postgres) -> Result<Self> {
+        Self::before(server.port())
+    }
+
+    /// The same before a server on this host that listens at a port.
+    ///
+    /// # Errors
+    /// [`crate::Error::Missing`] if PgBouncer is not installed.
+    pub fn before(port_of_server: u16) -> Result<Self> {
         let program = find("pgbouncer", "pgbouncer")?;
         let (home, port) = (Home::new("lobster-pgbouncer-")?, free_port()?);
         let settings = format!(
             "[databases]\n\
-             * = host=127.0.0.1 port={} user=lobster\n\
+             * = host=127.0.0.1 port={port_of_server} user=lobster\n\
              [pgbouncer]\n\
              listen_addr = 127.0.0.1\n\
              listen_port = {port}\n\
@@ -37,8 +45,8 @@ impl PgBouncer {
              pool_mode = transaction\n\
              default_pool_size = 20\n\
              max_client_conn = 1000\n\
-             ignore_startup_parameters = extra_float_digits\n",
-            server.port()
+             server_login_retry = 1\n\
+             ignore_startup_parameters = extra_float_digits\n"
         );
         home.write("pgbouncer.ini", &settings)?;
         home.launch(&program, &["pgbouncer.ini"], |_| TcpStream::connect(("127.0.0.1", port)).is_ok())?;

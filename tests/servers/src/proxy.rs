@@ -45,6 +45,8 @@ struct Shared {
 struct Mood {
     hold_to_server: bool,
     hold_to_client: bool,
+    /// Of what clients sent, the last so many bytes.
+    hold_back: usize,
     black: bool,
     refuse: bool,
     delay: Duration,
@@ -121,6 +123,12 @@ impl Proxy {
     /// Keeps what the server sends, and delivers it in order when told `false`.
     pub fn hold_to_client(&self, hold: bool) {
         self.change(|mood| mood.hold_to_client = hold);
+    }
+
+    /// Keeps the last so many bytes of what each client has sent, and delivers them when told `0`. With five, a server of PostgreSQL
+    /// runs a statement and is not told to end its transaction.
+    pub fn hold_back(&self, bytes: usize) {
+        self.change(|mood| mood.hold_back = bytes);
     }
 
     /// Swallows everything and answers nothing, on new connections too. A connection that was swallowed is closed when this

@@ -154,6 +154,20 @@ fn a_delay_counts_both_ways() {
 }
 
 #[test]
+fn the_last_bytes_of_a_client_can_be_kept() {
+    let proxy = Proxy::start(echo().0);
+    let mut client = Client::of(&proxy);
+    assert!(client.answers());
+    proxy.hold_back(3);
+    client.say("one");
+    assert!(client.hears_nothing());
+    client.say("two");
+    assert!(client.hears("one"));
+    proxy.hold_back(0);
+    assert!(client.hears("two"));
+}
+
+#[test]
 fn the_client_of_a_half_open_connection_notices_nothing() {
     let (target, heard) = echo();
     let proxy = Proxy::start(target);

@@ -79,8 +79,8 @@ impl Connection {
         let mut mood = self.mood.clone();
         let (mut held, mut recent, mut buffer, mut open) = (Held::default(), Vec::new(), vec![0; 16 << 10], true);
         while open || !held.is_empty() {
-            let Mood { hold_to_server, hold_to_client, delay, .. } = *mood.borrow_and_update();
-            let holds = if way == Way::ToServer { hold_to_server } else { hold_to_client };
+            let Mood { hold_to_server, hold_to_client, hold_back, delay, .. } = *mood.borrow_and_update();
+            let (holds, last) = if way == Way::ToServer { (hold_to_server, hold_back) } else { (hold_to_client, 0) };
             tokio::select! {
                 read = from.read(&mut buffer), if open && held.has_room() => {
                     let chunk = &buffer[..read.map_err(|_| Why::Done)?];
@@ -90,7 +90,7 @@ impl Connection {
                         return Err(Why::Trap(sprung, held.into_bytes()));
                     }
                 }
-                wrote = held.write(&mut to), if !holds && !held.is_empty() => wrote.map_err(|_| Why::Done)?,
+                wrote = held.write(&mut to, last), if !holds && held.exceeds(last) => wrote.map_err(|_| Why::Done)?,
                 _ = mood.changed() => {}
             }
         }

@@ -25,6 +25,11 @@ impl Held {
         self.chunks.is_empty()
     }
 
+    /// Is there more than the last so many bytes?
+    pub fn exceeds(&self, last: usize) -> bool {
+        self.bytes - self.written > last
+    }
+
     pub fn has_room(&self) -> bool {
         self.bytes < BYTES_MAX
     }
@@ -36,11 +41,14 @@ impl Held {
         }
     }
 
-    /// Writes some of what is due, once something is. Dropped before it is done, it has written nothing.
-    pub async fn write(&mut self, to: &mut WriteHalf<'_>) -> io::Result<()> {
+    /// Writes some of what is due, once something is, but nothing of the last so many bytes. Dropped before it is done, it has written
+    /// nothing.
+    pub async fn write(&mut self, to: &mut WriteHalf<'_>, last: usize) -> io::Result<()> {
+        let most = (self.bytes - self.written).saturating_sub(last);
         let Some((due, chunk)) = self.chunks.front() else { return Ok(()) };
         sleep_until(*due).await;
-        self.written += to.write(&chunk[self.written..]).await?;
+        let end = chunk.len().min(self.written + most);
+        self.written += to.write(&chunk[self.written..end]).await?;
         if self.written == chunk.len() {
             self.bytes -= chunk.len();
             self.written = 0;

@@ -1,0 +1,273 @@
+//! Servers that are down, go away and come back, or refuse: the caller is told what that means for his call, and afterwards all is well.
+
+use crate::kit::*;
+use lobster_servers::{
+    postgres::{Durability, Postgres},
+    shared,
+};
+use lobster_store::{
+    Tiers,
+    contract::{Answer, Batch, Failed, Grant, Incarnation},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+fn private(durability: Durability) -> Arc<Postgres> {
+    Arc::new(Postgres::start(durability).expect("a private server can be started"))
+}
+
+/// What blocks, on a thread where that hurts nobody.
+async fn aside(server: &Arc<Postgres>, what: impl FnOnce(&Postgres) + Send + 'static) {
+    let server = server.clone();
+    tokio::task::spawn_blocking(move || what(&server)).await.expect("servers do as told");
+}
+
+#[test]
+fn a_server_that_is_down_is_unavailable_at_once_or_waited_for() {
+    let server = private(Durability::Fast);
+    let url = server.fresh_database();
+    server.stop();
+    block_on(async {
+        let failed = failed(try_process(&url).await);
+        assert!(matches!(&failed, Failed::Unavailable(why) if why.contains("refused")), "{failed}");
+        let began = Instant::now();
+        let waited = self::failed(try_process(&with(&url, "lobster_wait_ms=400")).await);
+        assert!(matches!(waited, Failed::Unavailable(_)) && began.elapsed() >= Duration::from_millis(400), "{waited}");
+        let waiting = with(&url, "lobster_wait_ms=60000");
+        let opens = tokio::spawn(async move { process(&waiting).await });
+        aside(&server, Postgres::start_again).await;
+        let process = soon(opens).await.expect("it opens");
+        create(&process.tiers, 1).await;
+    });
+}
+
+/// Appends a row until it is told what became of it; how often it was not.
+async fn insist(tiers: &Tiers, owner: Incarnation, grant: &Grant, seq: u64, synced: bool) -> u32 {
+    let mut asked = 0;
+    loop {
+        match tiers.journal.append(batch(owner, synced, vec![offer(grant, seq)])).await {
+            Ok(answers) => match &answers[0] {
+                Answer::Seen(seen) => {
+                    assert!(seen.mine && seen.tail == seq, "{seen:?} for {seq}");
+                    assert!(
+                        seen.rows == 1 || seen.mark == row(grant.run, grant.epoch, seq).mark,
+                        "it is there already, and it is ours"
+                    );
+                    return asked;
+                }
+                // Of a session that has not noticed yet that its client is gone.
+                Answer::Busy => {}
+            },
+            Err(Failed::Unavailable(_) | Failed::Unknown(_)) => asked += 1,
+            Err(failed) => panic!("{failed}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_stops_and_starts_loses_nothing() {
+    let server = private(Durability::Full);
+    let url = server.fresh_database();
+    block_on(async {
+        let process = process(&url).await;
+        let grants = owner(&process.tiers, incarnation(1), 2).await;
+        let over = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = grants
+            .iter()
+            .map(|grant| {
+                let (tiers, grant, over) = (process.tiers.clone(), grant.clone(), over.clone());
+                tokio::spawn(async move {
+                    let (mut seq, mut asked) = (0, 0);
+                    while !over.load(Ordering::Relaxed) {
+                        seq += 1;
+                        asked += insist(&tiers, incarnation(1), &grant, seq, true).await;
+                    }
+                    (seq, asked)
+                })
+            })
+            .collect();
+        for stop in [Postgres::stop, Postgres::kill, Postgres::stop] {
+            aside(&server, stop).await;
+            aside(&server, Postgres::start_again).await;
+            // A hint of its own that it is back: somebody gets in.
+            Session::of(&url).await;
+        }
+        over.store(true, Ordering::Relaxed);
+        for (writer, grant) in writers.into_iter().zip(&grants) {
+            let (seq, asked) = soon(writer).await.expect("a writer gets through");
+            assert!(asked > 0, "the server was away");
+            let stored = process.tiers.catalog.read(grant.run).await.expect("a read is answered").expect("the run is there");
+            let seqs: Vec<_> = stored.recording.deltas.iter().map(|row| row.from).collect();
+            assert_eq!(seqs, (1..=seq).collect::<Vec<_>>());
+        }
+        assert_eq!(claim(&process.tiers, incarnation(1), 1).await, [], "everything else works too");
+    });
+}
+
+#[test]
+fn a_killed_server_keeps_what_was_synced_and_tells_of_what_was_not() {
+    let server = private(Durability::Full);
+    // Nothing is written for another reason than that somebody waits for it.
+    server.set("wal_writer_delay", "10s");
+    let url = server.fresh_database();
+    block_on(async {
+        let process = process(&url).await;
+        let (me, grant) = (incarnation(1), owner(&process.tiers, incarnation(1), 1).await.remove(0));
+        let crash = async || {
+            aside(&server, |server| {
+                server.kill();
+                server.start_again();
+            })
+            .await;
+        };
+        append_one(&process.tiers, me, &grant, 1, false).await;
+        append_one(&process.tiers, me, &grant, 2, true).await;
+        for seq in 3..=20 {
+            append_one(&process.tiers, me, &grant, seq, false).await;
+        }
+        crash().await;
+        let ask = async |seq| loop {
+            match process.tiers.journal.append(batch(me, true, vec![offer(&grant, seq)])).await {
+                Ok(answers) => match answers.into_iter().next() {
+                    Some(Answer::Seen(seen)) => return seen,
+                    other => panic!("nobody else has locked this row: {other:?}"),
+                },
+                Err(Failed::Unavailable(_) | Failed::Unknown(_)) => {}
+                Err(failed) => panic!("{failed}"),
+            }
+        };
+        let seen = ask(21).await;
+        assert!(seen.mine && (2..=20).contains(&seen.tail), "{seen:?}");
+        if seen.tail < 20 {
+            assert_eq!(seen.rows, 0, "its holder is told of the gap");
+        }
+        assert_eq!(seen.mark, row(grant.run, grant.epoch, seen.tail).mark);
+        for seq in seen.tail + 1..=30 {
+            append_one(&process.tiers, me, &grant, seq, false).await;
+        }
+        append_one(&process.tiers, me, &grant, 31, true).await;
+        crash().await;
+        assert_eq!(ask(31).await.tail, 31, "a synced row takes everything before it along");
+    });
+}
+
+// ---- what a server refuses ------------------------------------------------------------------------------------------
+
+#[test]
+fn what_the_server_says_is_told_as_what_it_means() {
+    let url = shared::postgres();
+    block_on(async {
+        let process = process(&with(&url, "lobster_connections=1")).await;
+        let (me, grant) = (incarnation(1), owner(&process.tiers, incarnation(1), 1).await.remove(0));
+        let mut person = Session::of(&url).await;
+        person
+            .tell(
+                "CREATE TABLE public.says (code text); INSERT INTO public.says VALUES ('');
+                CREATE FUNCTION public.says() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c text := (SELECT code FROM public.says); BEGIN
+                    IF c <> '' THEN RAISE EXCEPTION 'so it is' USING ERRCODE = c; END IF;
+                    RETURN NEW;
+                END $$;
+                CREATE TRIGGER says BEFORE INSERT ON lobster.deltas FOR EACH ROW EXECUTE FUNCTION public.says()",
+            )
+            .await;
+        for code in [
+            "40001", "40P01", "55P03", "57014", "53300", "53100", "53200", "25006", "58030", "57P03", "40003", "42501", "XX001",
+            "22012",
+        ] {
+            person.tell(&format!("UPDATE public.says SET code = '{code}'")).await;
+            let failed = failed(process.tiers.journal.append(batch(me, true, vec![offer(&grant, 1)])).await);
+            let right = match code {
+                "40003" => matches!(failed, Failed::Unknown(_)),
+                "42501" | "XX001" => matches!(failed, Failed::Refused(_)),
+                "22012" => matches!(failed, Failed::Internal(_)),
+                _ => matches!(failed, Failed::Unavailable(_)),
+            };
+            assert!(right && failed.to_string().contains(code), "{code}: {failed:?}");
+        }
+        person.tell("UPDATE public.says SET code = ''").await;
+        append_one(&process.tiers, me, &grant, 1, true).await;
+    });
+}
+
+#[test]
+fn timeouts_of_the_server_and_a_read_only_database_are_unavailable() {
+    let url = shared::postgres();
+    block_on(async {
+        let mut person = Session::of(&url).await;
+        let mine = process(&url).await;
+        let (me, grant) = (incarnation(1), owner(&mine.tiers, incarnation(1), 1).await.remove(0));
+        person.tell(&format!("ALTER DATABASE {} SET statement_timeout = '200ms'", database(&url))).await;
+        let hasty = process(&url).await;
+        person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;
+        let waits = Batch { patient: Some(LONG), ..batch(me, true, vec![offer(&grant, 1)]) };
+        let late = failed(hasty.tiers.journal.append(waits).await);
+        assert!(matches!(&late, Failed::Unavailable(why) if why.contains("57014")), "{late}");
+        person.tell("COMMIT").await;
+        append_one(&hasty.tiers, me, &grant, 1, true).await;
+
+        person.tell(&format!("ALTER DATABASE {} SET default_transaction_read_only = on", database(&url))).await;
+        let reads = process(&with(&url, "lobster_migrate=false")).await;
+        let failed = failed(reads.tiers.journal.append(batch(me, true, vec![offer(&grant, 2)])).await);
+        assert!(matches!(&failed, Failed::Unavailable(why) if why.contains("25006") && why.contains("standby")), "{failed}");
+        assert!(reads.tiers.catalog.read(grant.run).await.expect("a read is answered").is_some());
+    });
+}
+
+#[test]
+fn a_server_or_a_process_without_a_free_connection_is_unavailable() {
+    let url = shared::postgres();
+    block_on(async {
+        let mut person = Session::of(&url).await;
+        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=500")).await;
+        let grant = owner(&few.tiers, incarnation(1), 1).await.remove(0);
+        person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;
+        let (tiers, run) = (few.tiers.clone(), grant.run);
+        let waits = Batch { patient: Some(LONG), ..batch(incarnation(1), true, vec![offer(&grant, 1)]) };
+        let waits = tokio::spawn(async move { tiers.journal.append(waits).await });
+        let began = Instant::now();
+        // The one connection waits, until it is given up; whoever comes meanwhile gets none.
+        let mut busy = false;
+        while !waits.is_finished() {
+            busy |= matches!(few.tiers.catalog.outcomes(&[run]).await, Err(Failed::Unavailable(why)) if why.contains("busy"));
+        }
+        let late = failed(waits.await.expect("it does not panic"));
+        assert!(matches!(late, Failed::Unknown(_)) && began.elapsed() < Duration::from_secs(10), "{late}");
+        person.tell("COMMIT").await;
+        insist(&few.tiers, incarnation(1), &grant, 1, true).await;
+        println!("refused meanwhile: {busy}");
+
+        let name = format!("many_{}", database(&url));
+        person.tell(&format!("CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")).await;
+        let failed = failed(try_process(&role(&url, &name)).await);
+        assert!(matches!(&failed, Failed::Unavailable(why) if why.contains("no more connections")), "{failed}");
+    });
+}
+
+#[test]
+fn what_would_break_the_fence_is_refused_before_anything_is_written() {
+    let url = shared::postgres();
+    block_on(async {
+        let mut person = Session::of(&url).await;
+        let set = |value: &str| format!("ALTER DATABASE {} SET default_transaction_isolation = '{value}'", database(&url));
+        person.tell(&set("repeatable read")).await;
+        let other = failed(try_process(&url).await);
+        assert!(matches!(&other, Failed::Refused(why) if why.contains("default_transaction_isolation")), "{other}");
+        assert_eq!(person.ask("SELECT to_regnamespace('lobster')::text").await, "");
+        person.tell(&set("read committed")).await;
+        drop(process(&url).await);
+
+        person.tell("UPDATE lobster.meta SET value = 99 WHERE name = 'schema'").await;
+        let all =
+            "SELECT string_agg(c::text, ',' ORDER BY attrelid, attnum) || (SELECT string_agg(m::text, ',') FROM lobster.meta m)
+            FROM pg_attribute c WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'lobster'::regnamespace)";
+        let before = person.ask(all).await;
+        let newer = failed(try_process(&url).await);
+        assert!(matches!(newer, Failed::NewerVersion { found: 99, known: 1 }), "{newer}");
+        assert_eq!(person.ask(all).await, before);
+    });
+}

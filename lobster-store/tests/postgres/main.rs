@@ -1,0 +1,13 @@
+//! What the PostgreSQL tier promises beyond the contract, on real servers: races, plans, bad days, installations.
+#![cfg(feature = "postgres")]
+#![allow(clippy::disallowed_methods, reason = "tests of real servers live in real time")]
+
+mod bad_days;
+mod contest;
+mod installations;
+mod kit;
+mod network;
+mod plans;
+mod races;
+mod standby;
+mod tls;

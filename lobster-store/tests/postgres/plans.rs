@@ -1,0 +1,187 @@
+//! What a statement costs does not grow with the runs that have ended, and what changes often changes in place.
+
+use crate::kit::*;
+use lobster_servers::{
+    postgres::{Durability, Postgres},
+    shared,
+};
+use lobster_store::contract::{Batch, Beat, Boot, Evidence, NewVerdict, Origin, Sealed, Wall, record};
+use std::time::Duration;
+
+const ENDED: u32 = 200_000;
+
+/// Runs that have ended, with all they have.
+async fn history(person: &mut Session) {
+    let ended = format!("FROM generate_series(1, {ENDED}) n");
+    for text in [
+        "runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths, due, submitted,
+            ended, reason) SELECT md5(n::text)::uuid, 'old-' || n, '\\x00', 'work', 1, 3, NULL, 1, 1, 7, 0, 0, false, 0, 0, n, n, n, ''",
+        "inputs (run, crc, body) SELECT md5(n::text)::uuid, 1, '\\x00'",
+        "outcomes (run, crc, body) SELECT md5(n::text)::uuid, 1, '\\x00'",
+        "deltas (run, seq_from, seq_to, epoch, crc, body) SELECT md5(n::text)::uuid, 1, 1, 1, 1, '\\x00'",
+        "tags (run, tag) SELECT md5(n::text)::uuid, 'tag'",
+    ] {
+        person.tell(&format!("INSERT INTO lobster.{text} {ended}")).await;
+    }
+}
+
+/// Everything that a process does all day, with runs that have not ended.
+async fn a_day(url: &str, node: u64, first: u64, swept: i64) {
+    let process = process(url).await;
+    let (tiers, me, other) = (&process.tiers, incarnation(node), incarnation(node + 1));
+    join(tiers, me).await;
+    join(tiers, other).await;
+    tiers.journal.submit((first..first + 20).map(new_run).collect()).await.expect("a submit is answered");
+    let grants = claim(tiers, me, 10).await;
+    assert_eq!(grants.len(), 10);
+    tiers.journal.restore(me, &grants).await.expect("a restore is answered");
+    append(tiers, batch(me, true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
+    append(tiers, Batch { patient: Some(LONG), ..batch(me, false, vec![offer(&grants[0], 2)]) }).await;
+    tiers.journal.fold(fold(&grants[0], me, 1)).await.expect("a fold is answered");
+    tiers.journal.attend(me).await.expect("attention is answered");
+    tiers.members.renew(me, Beat { seq: 1, at: Boot::default(), lapsed: false }).await.expect("a renewal is answered");
+    tiers.members.peers().await.expect("peers are answered");
+    let runs: Vec<_> = grants.iter().map(|grant| grant.run).collect();
+    tiers.catalog.outcomes(&runs).await.expect("outcomes are answered");
+    tiers.catalog.read(runs[0]).await.expect("a read is answered");
+    tiers.catalog.find("key-1").await.expect("a key is looked up");
+    tiers.journal.parts(runs[0], &[1]).await.expect("parts are answered");
+    let (run, fate) = (runs[1], Sealed::new(record::Kind::Verdict, runs[1], &record::Fate { happened: None, forced: false }));
+    let verdict = NewVerdict {
+        run,
+        step: record::StepName::default(),
+        intent: 1,
+        tail: 1,
+        origin: Origin::Person,
+        fate,
+        at: HostClock::now(),
+    };
+    tiers.journal.verdict(verdict).await.expect("a verdict is answered");
+    tiers.journal.cancel(runs[2], outcome(runs[2]), HostClock::now()).await.expect("a cancel is answered");
+    append(tiers, batch(me, true, vec![ends(&grants[3], 1, finish(runs[3], HostClock::now()))])).await;
+    let evidence = Evidence::Silence { beat: 1, age: Duration::ZERO };
+    tiers.members.revoke(me, evidence).await.expect("a revoke is answered");
+    assert_eq!(claim(tiers, other, 4).await.len(), 4, "orphans and ready ones");
+    assert_eq!(tiers.journal.sweep(Wall(swept), 10).await.expect("a sweep is answered"), 2);
+    assert_eq!(claim(tiers, other, 0).await, []);
+}
+
+/// The plans that a server has logged: the statement, and its nodes with what they did.
+fn plans(log: &str) -> Vec<String> {
+    let plans = log.split("plan:\n").skip(1);
+    plans.map(|text| text.lines().take_while(|line| line.starts_with('\t')).collect::<Vec<_>>().join("\n")).collect()
+}
+
+/// Pages that a plan looked at: of its first node, which counts those below it.
+fn pages(plan: &str) -> u64 {
+    let line = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared ")).unwrap_or("");
+    let count = |word: &str| line.split(word).nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+    count("hit=") + count("read=")
+}
+
+#[test]
+fn no_statement_of_the_day_looks_at_runs_that_have_ended() {
+    let server = Postgres::start(Durability::Fast).expect("a private server can be started");
+    server.set("autovacuum", "off");
+    let url = server.fresh_database();
+    block_on(async {
+        drop(process(&url).await);
+        let mut person = Session::of(&url).await;
+        history(&mut person).await;
+        for (name, value) in [
+            ("session_preload_libraries", "auto_explain"),
+            ("plan_cache_mode", "force_generic_plan"),
+            ("auto_explain.log_min_duration", "0"),
+            ("auto_explain.log_analyze", "on"),
+            ("auto_explain.log_buffers", "on"),
+            ("auto_explain.log_timing", "off"),
+        ] {
+            let database = database(&url);
+            person.tell(&format!("ALTER DATABASE {database} SET {name} = '{value}'")).await;
+        }
+        // Tables nobody has counted, and counted ones.
+        a_day(&url, 10, 1, 3).await;
+        person.tell("ANALYZE").await;
+        a_day(&url, 20, 101, 5).await;
+    });
+    let plans: Vec<_> = plans(&server.log()).into_iter().filter(|plan| plan.contains("\"lobster\".")).collect();
+    for word in [
+        "INSERT INTO \"lobster\".deltas",
+        "WITH RECURSIVE",
+        "FOR NO KEY UPDATE OF r SKIP LOCKED",
+        "wake > wake_seen",
+        "blamed AS",
+        "UNION ALL SELECT 6",
+    ] {
+        assert!(plans.iter().any(|plan| plan.contains(word)), "nothing was logged of {word}");
+    }
+    for plan in &plans {
+        for table in ["runs", "inputs", "outcomes", "deltas", "tags"] {
+            assert!(
+                !plan.contains(&format!("Seq Scan on {table}")) && !plan.contains(&format!("Seq Scan on lobster.{table}")),
+                "{plan}"
+            );
+        }
+        let passed =
+            plan.lines().filter_map(|line| line.trim().strip_prefix("Rows Removed by ")?.rsplit(' ').next()?.parse::<u64>().ok());
+        assert!(passed.sum::<u64>() < 1_000, "{plan}");
+        assert!(pages(plan) < 2_000, "{} pages\n{plan}", pages(plan));
+    }
+}
+
+#[test]
+fn appends_and_renewals_touch_no_index() {
+    let url = shared::postgres();
+    block_on(async {
+        let process = process(&url).await;
+        let (me, mut eye) = (incarnation(1), Session::of(&url).await);
+        let grants = owner(&process.tiers, me, 4).await;
+        for seq in 1..=250 {
+            append(&process.tiers, batch(me, false, grants.iter().map(|grant| offer(grant, seq)).collect())).await;
+        }
+        for seq in 1..=1_000 {
+            process
+                .tiers
+                .members
+                .renew(me, Beat { seq, at: Boot::default(), lapsed: false })
+                .await
+                .expect("a renewal is answered");
+        }
+        // What a session counts is seen by others when it ends, if not before.
+        drop(process);
+        for table in ["runs", "nodes"] {
+            let of = format!("FROM pg_stat_user_tables WHERE schemaname = 'lobster' AND relname = '{table}'");
+            eye.until(&format!("SELECT n_tup_upd >= 1000 {of}")).await;
+            let (all, hot) =
+                (eye.number(&format!("SELECT n_tup_upd {of}")).await, eye.number(&format!("SELECT n_tup_hot_upd {of}")).await);
+            assert!(hot * 100 >= all * 98, "{table}: {hot} of {all}");
+        }
+    });
+}
+
+#[test]
+fn a_claim_that_finds_nothing_writes_nothing() {
+    let server = Postgres::start(Durability::Fast).expect("a private server can be started");
+    server.set("autovacuum", "off");
+    let url = server.fresh_database();
+    block_on(async {
+        let process = process(&url).await;
+        let (me, mut eye) = (incarnation(1), Session::of(&url).await);
+        owner(&process.tiers, me, 4).await;
+        let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text || pg_current_wal_insert_lsn()::text";
+        let mut quiet = false;
+        // A hint of the submit may still be on its way, a first use of a page may be logged, and the server writes a line of its own now
+        // and then.
+        for _ in 0..20 {
+            let before = eye.ask(now).await;
+            for alone in [false, true] {
+                let asked = lobster_store::contract::Claim { alone, ..asks(me, 4) };
+                assert_eq!(process.tiers.journal.claim(asked).await.expect("a claim is answered"), []);
+            }
+            process.tiers.journal.attend(me).await.expect("attention is answered");
+            process.tiers.journal.sweep(HostClock::now(), 10).await.expect("a sweep is answered");
+            quiet |= eye.ask(now).await == before;
+        }
+        assert!(quiet, "each time something was written, or took a transaction's number");
+    });
+}

@@ -1,0 +1,75 @@
+//! A standby that takes over: what a synced acknowledgement is worth on it, and what its holder is told where it is worth nothing.
+
+use crate::kit::*;
+use lobster_servers::postgres::{Durability, Postgres};
+use lobster_store::contract::Failed;
+
+#[test]
+fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
+    let server = Postgres::start(Durability::Full).expect("a private server can be started");
+    let url = server.fresh_database();
+    let standby = server.standby(true);
+    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    block_on(async {
+        let (me, on_primary) = (incarnation(1), process(&url).await);
+        let grant = owner(&on_primary.tiers, me, 1).await.remove(0);
+        let refused = failed(try_process(&other).await);
+        assert!(matches!(&refused, Failed::Unavailable(why) if why.contains("standby")), "{refused}");
+        for seq in 1..=20 {
+            append_one(&on_primary.tiers, me, &grant, seq, seq % 4 == 0).await;
+        }
+        append_one(&on_primary.tiers, me, &grant, 21, false).await;
+        server.kill();
+        standby.promote();
+        // Its holder goes on where the tail says.
+        let on_standby = process(&other).await;
+        let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grant, 22)])).await.remove(0);
+        let tail = if seen.rows == 1 { 21 } else { seen.tail };
+        assert!(seen.mine && (20..=21).contains(&tail), "{seen:?}");
+        let stored = on_standby.tiers.catalog.read(grant.run).await.expect("a read is answered").expect("the run is there");
+        assert_eq!(stored.recording.deltas.iter().map(|row| row.from).collect::<Vec<_>>(), (1..=seen.tail).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() {
+    let server = Postgres::start(Durability::Full).expect("a private server can be started");
+    let url = server.fresh_database();
+    let standby = server.standby(false);
+    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    block_on(async {
+        let (me, on_primary) = (incarnation(1), process(&url).await);
+        let grants = owner(&on_primary.tiers, me, 2).await;
+        append(&on_primary.tiers, batch(me, true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
+        let mut eye = Session::of(&url).await;
+        let now = eye.ask("SELECT pg_current_wal_lsn()::text").await;
+        eye.until(&format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).await;
+        // From now on it hears nothing.
+        standby.set("primary_conninfo", "");
+        eye.until("SELECT NOT EXISTS (SELECT 1 FROM pg_stat_replication)").await;
+        for seq in 2..=5 {
+            append(&on_primary.tiers, batch(me, true, grants.iter().map(|grant| offer(grant, seq)).collect())).await;
+        }
+        server.kill();
+        standby.promote();
+        let on_standby = process(&other).await;
+        // The gap: nothing is applied on top of what is missing, and the tail says from where to offer again.
+        let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grants[0], 6)])).await.remove(0);
+        assert_eq!((seen.mine, seen.rows, seen.tail), (true, 0, 1));
+        assert_eq!(seen.mark, row(grants[0].run, grants[0].epoch, 1).mark, "of the line that its holder knows");
+        for seq in 2..=6 {
+            append_one(&on_standby.tiers, me, &grants[0], seq, true).await;
+        }
+        // The fork: somebody else went on from what was left.
+        let evidence = lobster_store::contract::Evidence::Silence { beat: 0, age: std::time::Duration::ZERO };
+        on_standby.tiers.members.revoke(me, evidence).await.expect("a revoke is answered");
+        join(&on_standby.tiers, incarnation(2)).await;
+        let taken = claim(&on_standby.tiers, incarnation(2), 2).await;
+        assert_eq!(taken.iter().find(|grant| grant.run == grants[1].run).map(|grant| grant.tail), Some(1));
+        for grant in &taken {
+            append_one(&on_standby.tiers, incarnation(2), grant, grant.tail + 1, true).await;
+        }
+        let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grants[1], 6)])).await.remove(0);
+        assert_eq!((seen.mine, seen.rows, seen.tail), (false, 0, 2), "it has lost the run, and is told so");
+    });
+}
