@@ -250,10 +250,16 @@ async fn check_server(connection: &mut PgConnection) -> Result<&'static str> {
 }
 
 /// 0: there is no such schema.
+///
+/// Asked of the catalog's tables: `to_regclass` and its like may answer from before somebody else's migration, for which this transaction
+/// has waited.
 async fn version(connection: &mut PgConnection, options: &Options) -> Result<usize> {
     let schema = &options.schema;
-    let rows = ask(connection, &format!("SELECT to_regclass('\"{schema}\".meta') IS NOT NULL")).await?;
-    if !rows.first().map_or(Ok(false), |row| get::<bool>(row, 0))? {
+    let there = format!(
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{schema}' AND c.relname = 'meta')"
+    );
+    if !is(connection, &there).await? {
         return Ok(0);
     }
     let rows = ask(connection, &format!("SELECT value FROM \"{schema}\".meta WHERE name = 'schema'")).await?;
@@ -288,10 +294,9 @@ async fn migrate_once(connection: &mut PgConnection, options: &Options) -> Resul
     if found < STEPS.len() {
         let steps: String = STEPS.iter().skip(found).copied().collect();
         // A role that may use an existing schema need not have the right to create one.
-        let there = ask(connection, &format!("SELECT to_regnamespace('\"{schema}\"') IS NOT NULL")).await?;
-        let there = there.first().map_or(Ok(false), |row| get::<bool>(row, 0))?;
+        let there = format!("SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{schema}')");
         let mut text = first_of_all(schema);
-        if there {
+        if is(connection, &there).await? {
             text = text.split_once(";\n").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
         }
         text += &qualified(&format!("{steps}{}", version_is(STEPS.len())), schema);
@@ -310,6 +315,10 @@ async fn tell(connection: &mut PgConnection, text: &str) -> Result<()> {
     let told = pool::timeout(DEADLINE, connection.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await;
     let told = told.ok_or_else(|| Failed::Unavailable("the server did not answer".to_owned()))?;
     told.map(drop).map_err(|error| super::failure::of(super::failure::Stage::Read, &error))
+}
+
+async fn is(connection: &mut PgConnection, text: &str) -> Result<bool> {
+    ask(connection, text).await?.first().map_or(Ok(false), |row| get(row, 0))
 }
 
 async fn ask(connection: &mut PgConnection, text: &str) -> Result<Vec<sqlx::postgres::PgRow>> {
