@@ -184,8 +184,9 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
 async fn interrupted(job: &Job, options: &str) {
     let mut supervisor = job.orders(options).spawn().expect("the example can be started");
     let pid = supervisor.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("it is alive");
+    let ledger = job.ledger();
     tokio::select! {
-        () = reached(&job.ledger(), 200) => {}
+        () = reached(&ledger, 200) => {}
         ended = supervisor.wait() => panic!("nobody has interrupted it yet: {ended:?}"),
     }
     kill_process(pid, Signal::INT).expect("it can be interrupted");
