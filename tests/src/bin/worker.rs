@@ -248,6 +248,8 @@ async fn main() -> ExitCode {
         [verb] if verb == "serve" => serve(open()).await,
         [verb, runs, rounds] if verb == "books" => {
             settings.state.snapshot.delta_threshold = 5;
+            // So that what was said is soon recorded: whoever is killed after some hundred rounds has recorded some.
+            settings.commit.lag_deltas = 50;
             let builder = Lobster::open(database).settings(settings);
             books(builder, runs.parse().expect("a number"), rounds.parse().expect("a number")).await;
         }
