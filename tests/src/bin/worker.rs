@@ -1,7 +1,7 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
-//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; `.. bookings <runs>`: runs with transactions; or `.. cancel <key>` and `.. resolve <key>`, which only
-//! ask.
+//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; `.. bookings <runs>`: runs with transactions;
+//! `.. serve`: whatever others submit, until it is asked to end; or `.. cancel <key>` and `.. resolve <key>`, which only ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
@@ -11,6 +11,7 @@ use lobster_core::{
 };
 use lobster_tests::world::Line;
 use std::{process::ExitCode, sync::OnceLock, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
 
 static WORLD: OnceLock<Line> = OnceLock::new();
 
@@ -85,6 +86,27 @@ async fn job(ctx: Ctx, run: String) -> Result<Vec<u64>> {
     let held = held(&ctx, &run).await?;
     let (third, fourth) = tokio::join!(ordinary(&ctx, &run, 2), ordinary(&ctx, &run, 3));
     Ok(vec![first.into(), durable.into(), retried, second.into(), probed, late.into(), held, third?.into(), fourth?.into()])
+}
+
+/// Steps that need nobody's help.
+#[task]
+async fn parcel(ctx: Ctx, run: String) -> Result<u64> {
+    for n in 0..3 {
+        ordinary(&ctx, &run, n).await?;
+    }
+    durable(&ctx, &run).await?;
+    let receipt = retried(&ctx, &run).await?;
+    tokio::try_join!(ordinary(&ctx, &run, 3), ordinary(&ctx, &run, 4))?;
+    Ok(receipt)
+}
+
+/// Executes what others submit, until it is asked to end.
+async fn serve(builder: lobster_core::Builder) {
+    let mut asked = signal(SignalKind::terminate()).expect("a process may listen for signals");
+    let lobster = builder.task(parcel).start().await.expect("the store opens");
+    asked.recv().await;
+    let drained = lobster.shutdown(Duration::from_secs(30)).await;
+    assert_eq!(drained.left_behind, 0, "everything was handed over");
 }
 
 /// What a book's run has read, round by round.
@@ -242,6 +264,10 @@ async fn main() -> ExitCode {
         settings.lease.ttl = Duration::from_secs(3600);
         settings.lease.self_fence = Duration::from_secs(1800);
     }
+    if std::env::var_os("LONG_POLL").is_some() {
+        // Longer than its test: whoever finds work was told of it.
+        settings.run.poll = Duration::from_secs(3600);
+    }
     let open = || Lobster::open(database).settings(settings.clone());
     match rest {
         [verb, key] if verb == "cancel" => {
@@ -269,8 +295,11 @@ async fn main() -> ExitCode {
             bookings(open(), database.starts_with("sqlite:"), runs.parse().expect("a number")).await;
         }
         [verb] if verb == "poison" => poison(open()).await,
+        [verb] if verb == "serve" => serve(open()).await,
         [verb, runs, rounds] if verb == "books" => {
             settings.state.snapshot.delta_threshold = 5;
+            // So that what was said is soon recorded: whoever is killed after some hundred rounds has recorded some.
+            settings.commit.lag_deltas = 50;
             let builder = Lobster::open(database).settings(settings);
             books(builder, runs.parse().expect("a number"), rounds.parse().expect("a number")).await;
         }

@@ -13,6 +13,7 @@ mod changes;
 mod crash;
 mod damage;
 mod eviction;
+mod fleet;
 mod irreversible;
 mod nodes;
 mod poison;
