@@ -12,6 +12,7 @@ mod failure;
 mod fold;
 mod journal;
 mod members;
+mod one;
 mod options;
 mod pool;
 mod recording;
@@ -66,6 +67,9 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     hints: Arc<wake::Hints>,
+    /// Statements of batches, as they are sent.
+    appends: append::Texts,
+    append_one: String,
 }
 
 impl fmt::Debug for Postgres {
@@ -107,7 +111,9 @@ impl Postgres {
         let hints = wake::Hints::new(&options, &connections, &pool).await;
         let lease = members::Line::new(&options, &connections, clock.clone());
         let members = RwLock::default();
-        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))
+        let appends = append::Texts::new(&options.schema);
+        let append_one = schema::qualified(one::ONE, &options.schema);
+        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints, appends, append_one }))
     }
 
     /// Hints at a change that was committed.
