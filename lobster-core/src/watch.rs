@@ -7,7 +7,11 @@ use lobster_store::{
     contract::{Boot, Evidence, Incarnation, NodeState, Peer, Revoked},
     planted,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 mod proof {
     //! What it takes to revoke a node.
@@ -57,23 +61,42 @@ struct Watched {
 /// Looks at the other nodes.
 pub(crate) struct Watch {
     watched: BTreeMap<Incarnation, Watched>,
+    /// Renewals read the nodes in passing.
+    fed: bool,
+    /// Some node should have beaten again by now.
+    late: bool,
 }
 
 impl Watch {
     pub fn new() -> Self {
-        Self { watched: BTreeMap::new() }
+        Self { watched: BTreeMap::new(), fed: false, late: false }
     }
 
-    /// Reads the nodes and revokes those that are dead or silent. Returns the active ones, and whether any was revoked.
+    /// Time to the next look. What renewals read in passing is enough while all nodes beat.
+    fn pace(&self, shared: &Shared) -> Duration {
+        let poll = shared.settings.run.poll;
+        if self.fed && !self.late { shared.settings.lease.renew.mul_f64(1.25).max(poll) } else { poll }
+    }
+
+    /// Reads the nodes, unless the last renewal did, and revokes those that are dead or silent. Returns the active ones, and whether any was revoked.
     pub async fn look(&mut self, shared: &Shared) -> (Vec<Incarnation>, bool) {
-        let peers = match shared.tiers.members.peers().await {
+        let me = shared.member().incarnation;
+        let passing = shared.tiers.members.renewed_peers(me);
+        self.fed |= passing.is_some();
+        let read = match passing {
+            Some(peers) => Ok(peers),
+            None => shared.tiers.members.peers().await,
+        };
+        let peers = match read {
             Ok(peers) => peers,
             Err(error) => {
                 tracing::warn!(%error, "the nodes could not be read");
                 return (Vec::new(), false);
             }
         };
-        let me = shared.member().incarnation;
+        let soon = shared.settings.lease.renew.mul_f64(1.5);
+        let late = |peer: &Peer| peer.state == NodeState::Active && peer.age.is_some_and(|age| age > soon);
+        self.late = peers.iter().any(|peer| peer.incarnation != me && late(peer));
         let (mut alive, mut revoked) = (Vec::new(), false);
         self.watched
             .retain(|watched, _| peers.iter().any(|peer| peer.incarnation == *watched && peer.state == NodeState::Active));
@@ -133,22 +156,26 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
     // Proofs of death cost a few system calls: they are looked for more often than the store is read.
     let glance = (poll / 5).min(Duration::from_millis(100)).max(Duration::from_millis(5));
     let (mut peers, mut read, mut swept) = (Vec::new(), Boot::default(), shared.host.boot());
+    let mut attended = Boot::default();
     while !shared.stopping() {
         let now = shared.host.boot();
-        if now.since(read) >= poll {
+        if now.since(read) >= watch.pace(&shared) {
             read = now;
             let revoked;
             (peers, revoked) = watch.look(&shared).await;
             if revoked {
-                shared.work.notify_one();
+                free(&shared);
             }
+        }
+        if now.since(attended) >= poll && shared.has_runs() {
+            attended = now;
             attend(&shared).await;
         }
         let dead: Vec<_> = peers.iter().copied().filter(|peer| shared.tiers.members.proves_dead(*peer)).collect();
         for peer in dead {
             if revoke(&shared, peer, &ExpiryProof::death()).await {
                 peers.retain(|other| *other != peer);
-                shared.work.notify_one();
+                free(&shared);
             }
         }
         if now.since(swept) >= shared.settings.retention.every {
@@ -157,10 +184,16 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
         }
         tokio::select! {
             biased;
-            () = shared.attention.notified() => read = Boot::default(),
+            () = shared.attention.notified() => attended = Boot::default(),
             () = shared.host.sleep(glance) => {}
         }
     }
+}
+
+/// Runs of a revoked node can be claimed, suspects among them.
+fn free(shared: &Shared) {
+    shared.revoked.store(true, Ordering::SeqCst);
+    shared.work.notify_one();
 }
 
 /// Runs of ours with a cancel asked for, or woken.

@@ -131,4 +131,8 @@ impl Wake for Memory {
             next.await;
         }
     }
+
+    fn stride(&self) -> u32 {
+        1
+    }
 }

@@ -13,6 +13,7 @@ mod failure;
 mod fold;
 mod journal;
 mod members;
+mod one;
 mod options;
 mod planted;
 mod pool;
@@ -71,6 +72,9 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     hints: Arc<wake::Hints>,
+    /// Statements of batches, as they are sent.
+    appends: append::Texts,
+    append_one: String,
 }
 
 impl fmt::Debug for Postgres {
@@ -112,7 +116,9 @@ impl Postgres {
         let hints = wake::Hints::new(&options, &connections, &pool).await;
         let lease = members::Line::new(&options, &connections, clock.clone());
         let members = RwLock::default();
-        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))
+        let appends = append::Texts::new(&options.schema);
+        let append_one = schema::qualified(one::ONE, &options.schema);
+        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints, appends, append_one }))
     }
 
     /// Can a process of this role work with the store as it is? Looks at server, schema and rights, and writes nothing.
