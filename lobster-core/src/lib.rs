@@ -33,7 +33,21 @@
 //! ```
 //!
 //! What each kind of step promises, and what happens when the fate of an irreversible call is unknown, is told by the documentation
-//! of [`macro@step`].
+//! of [`macro@step`]. A `transactional` step writes to tables of the application in the very transaction that records it.
+//!
+//! The store is named by a URL: `sqlite://shop.db` for the processes of one machine (feature `sqlite`, on by default), `postgres://..` for those
+//! of any number of hosts (feature `postgres`), `memory:` for tests. Tasks and steps are the same on each:
+//!
+//! ```no_run
+//! # use lobster_core::{Ctx, Lobster, Result, Settings, task};
+//! # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let url = std::env::var("LOBSTER_STORE").unwrap_or("postgres://worker@db.example.com/shop?lobster_connections=20".into());
+//! let lobster = Lobster::open(&url).task(greet).settings(Settings::fast()).start().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod builder;
 mod call;
@@ -119,4 +133,6 @@ mod documents {
     struct State;
     #[doc = include_str!("../../docs/guides/changing-state.md")]
     struct ChangingState;
+    #[doc = include_str!("../../docs/guides/fleet.md")]
+    struct Fleet;
 }
