@@ -5,6 +5,7 @@
 use super::{
     Postgres,
     failure::Stage,
+    planted,
     schema::qualified,
     sql::{Args, for_people, get, get_state, get_u32, get_u64},
 };
@@ -115,7 +116,7 @@ pub(super) struct Texts([String; 8]);
 impl Texts {
     pub(super) fn new(schema: &str) -> Self {
         let parts = |at: usize| Parts { waits: at & 1 > 0, leaves: at & 2 > 0, changes: at & 4 > 0 };
-        Self(std::array::from_fn(|at| qualified(&parts(at).text(), schema)))
+        Self(std::array::from_fn(|at| qualified(&planted::spoilt(&parts(at).text()), schema)))
     }
 }
 

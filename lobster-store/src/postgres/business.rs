@@ -65,7 +65,7 @@ UPDATE @runs r SET tail = $3, mark = $7, attempts = 0, deaths = 0 FROM same WHER
 
 impl Postgres {
     pub(super) async fn transact_run(&self, hold: Hold, work: Work) -> Result<Transacted> {
-        let mut transaction = self.pool.transaction().await?;
+        let mut transaction = self.business.transaction().await?;
         let (most, word) = (format!("{}ms", hold.most.as_millis().max(1)), format!("{}:{}:{}", hold.run, hold.epoch, hold.head));
         let lock = || Args::default().with(hold.run.0).with(self.synced).with(most.as_str()).with(word.as_str()).done();
         let locked = transaction.query(&self.text(LOCK), lock).await?;
@@ -85,10 +85,8 @@ impl Postgres {
         // Dropped in here, or with this future: the connection is closed, and the server rolls back.
         let new = work(&mut tx).await;
         transaction.put(tx.0);
-        let Some(new) = new else {
-            transaction.rollback().await?;
-            return Ok(Transacted::Undone);
-        };
+        // Not given back: its connection is closed, and the server rolls back.
+        let Some(new) = new else { return Ok(Transacted::Undone) };
         let deltas = new.deltas.as_ref().ok_or_else(|| Failed::Internal("a business transaction without a record".to_owned()))?;
         let record = || {
             let args = Args::default().with(hold.run.0).with(new.from.cast_signed()).with(new.to.cast_signed());

@@ -64,6 +64,8 @@ pub struct Postgres {
     options: Options,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
+    /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
+    business: pool::Pool,
     /// `synchronous_commit` of synced statements.
     synced: &'static str,
     /// `application_name` of this store's connections.
@@ -113,12 +115,26 @@ impl Postgres {
             }
         };
         let pool = Arc::new(pool::Pool::new(&options, &connections, clock.clone()));
+        let business = pool::Pool::new(&options, &connections, clock.clone());
         let hints = wake::Hints::new(&options, &connections, &pool).await;
         let lease = members::Line::new(&options, &connections, clock.clone());
         let members = RwLock::default();
         let appends = append::Texts::new(&options.schema);
         let append_one = schema::qualified(one::ONE, &options.schema);
-        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints, appends, append_one }))
+        Ok(Arc::new(Self {
+            options,
+            clock,
+            pool,
+            business,
+            synced,
+            connections,
+            local,
+            members,
+            lease,
+            hints,
+            appends,
+            append_one,
+        }))
     }
 
     /// Can a process of this role work with the store as it is? Looks at server, schema and rights, and writes nothing.

@@ -27,6 +27,10 @@ FROM own WHERE r.id = own.id RETURNING own.wake";
 impl Postgres {
     /// `None`: nothing was changed, the batch is not of this kind or not acceptable as a whole.
     pub(super) async fn append_one(&self, batch: &Batch, commit: &str) -> Result<Option<Answer>> {
+        // Bugs are planted in the statement for all batches: there it has to be found.
+        if cfg!(lobster_planted) {
+            return Ok(None);
+        }
         let ([offer], None) = (batch.offers.as_slice(), batch.patient) else { return Ok(None) };
         let only_deltas = |row: &Row| row.deltas.is_some() && row.changes.is_none();
         let Some(last) = offer.rows.last().filter(|_| offer.then.is_none() && offer.rows.iter().all(only_deltas)) else {
