@@ -174,7 +174,9 @@ on_each! {
         let run = lobster.run(asks_again, run);
         let outcome = tokio::time::timeout(Duration::from_secs(60), run.outcome());
         assert_eq!(outcome.await.expect("the call is made").unwrap(), 1);
-        assert_eq!((happened(&world, "charge 1"), happened(&world, "life")), (1, 2));
+        assert_eq!(happened(&world, "charge 1"), 1);
+        // A claim under way may have brought it back to the first engine for a moment.
+        assert!(happened(&world, "life") >= 2);
         lobster.shutdown(Duration::from_secs(5)).await;
     }
 
