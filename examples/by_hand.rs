@@ -43,7 +43,7 @@ fn buy(ctx: Ctx, item: String) -> TaskRun<Buy, impl Future<Output = Result<Strin
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let db = std::env::args().nth(1).unwrap_or("sqlite://target/first_run.db".into());
+    let db = std::env::args().skip(1).last().unwrap_or("sqlite://target/first_run.db".into());
     let lobster = Lobster::open(&db).task(buy).start().await?;
     let run = lobster.submit(buy, "lobster roll".into()).key("order-42").await?;
     println!("{}: {}", run.id(), run.outcome().await?);

@@ -2,11 +2,12 @@
 //!
 //! Invariant: whatever the values are, each figure that was asked for prints its line, and the exit code is 0.
 //!
-//! `cargo run --release -p benches -- --store sqlite [figure ..]`
+//! `cargo run --release -p benches -- --store sqlite|postgres [figure ..]`
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads clocks and spawns its load")]
 
 mod bare;
+mod counters;
 mod figures;
 mod meter;
 mod options;
@@ -65,5 +66,5 @@ async fn measure(options: Options) -> Result<()> {
         }
     }
     table.print();
-    Ok(())
+    site.close().await
 }

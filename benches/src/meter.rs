@@ -9,8 +9,8 @@ use lobster_core::{
     store::{
         Tiers,
         contract::{
-            Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
-            Restored, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
+            Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
+            NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
         },
     },
 };
@@ -183,6 +183,14 @@ impl Journal for Meter {
         let finishes = ends.iter().zip(&answers).filter(|pair| ended(*pair)).count() as u64;
         self.answered(finishes, &answers);
         Ok(answers)
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        self.inner.business()
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted, Failed> {
+        self.inner.transact(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded, Failed> {

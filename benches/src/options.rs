@@ -5,20 +5,28 @@
 use crate::{
     Result,
     figures::{FIGURES, Figure},
+    site::Place,
 };
 use lexopt::prelude::*;
-use std::path::PathBuf;
 
 /// For people.
-pub const HELP: &str = "benches --store sqlite|memory [figure ..]\n\n  figures: W1 W1L W1d W1i W2 W2i W3 W3b W5\n           W6 W6b W6log W6logb W6table W6tableb W11 W12 W12rows \
-                        (default: all)\n  \
-                        One JSON line per figure on stdout, a table on stderr.";
+pub const HELP: &str = "benches --store sqlite|postgres|memory [option ..] [figure ..]
+
+  figures: W1 W1L W1d W1i W2 W2i W3 W3b W5
+           W6 W6b W6log W6logb W6table W6tableb W11 W12 W12rows
+           on PostgreSQL: W2s W2c W2w W7 W8 W16 (default: all)
+  --url postgres://..  a server that is there; without it a private one is started, which syncs what it commits
+  --rows N             runs that lie in the tables in W7 and W8 (default: 1000000)
+  --rounds N           rounds of each figure (default: 5)
+  One JSON line per figure on stdout, a table on stderr.";
 
 /// The store beneath the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A file.
     Sqlite,
+    /// A schema for each store.
+    Postgres,
     /// For profiles of the engine alone; nothing is synced, and there is no bare store.
     Memory,
 }
@@ -28,6 +36,7 @@ impl Store {
     pub fn name(self) -> &'static str {
         match self {
             Store::Sqlite => "sqlite",
+            Store::Postgres => "postgres",
             Store::Memory => "memory",
         }
     }
@@ -38,6 +47,10 @@ impl Store {
 pub struct Options {
     /// On what.
     pub store: Store,
+    /// A server that is there.
+    pub url: Option<String>,
+    /// Runs that lie in the tables, where a figure wants many.
+    pub rows: u32,
     /// Which figures, in order.
     pub figures: Vec<&'static Figure>,
     /// Divides every size: for tests, which want the lines and not the values.
@@ -56,8 +69,8 @@ impl Options {
 /// The process that is killed, and the one that goes on.
 #[derive(Debug)]
 pub struct Child {
-    /// The database.
-    pub path: PathBuf,
+    /// The store.
+    pub place: Place,
     /// Steps of the run.
     pub steps: u32,
     /// Steps done in the first life.
@@ -81,7 +94,7 @@ pub enum Command {
 
 /// Reads the command line.
 pub fn parse() -> Result<Command> {
-    let mut options = Options { store: Store::Sqlite, figures: Vec::new(), scale: 1, rounds: 5 };
+    let mut options = Options { store: Store::Sqlite, url: None, rows: 1_000_000, figures: Vec::new(), scale: 1, rounds: 5 };
     let mut words = lexopt::Parser::from_env();
     while let Some(word) = words.next()? {
         match word {
@@ -89,10 +102,13 @@ pub fn parse() -> Result<Command> {
             Long("store") => {
                 options.store = match words.value()?.string()?.as_str() {
                     "sqlite" => Store::Sqlite,
+                    "postgres" => Store::Postgres,
                     "memory" => Store::Memory,
-                    other => return Err(format!("`{other}` is no store: sqlite or memory").into()),
+                    other => return Err(format!("`{other}` is no store: sqlite, postgres or memory").into()),
                 }
             }
+            Long("url") => options.url = Some(words.value()?.string()?),
+            Long("rows") => options.rows = words.value()?.parse::<u32>()?.max(1),
             Long("scale") => options.scale = words.value()?.parse::<u32>()?.max(1),
             Long("rounds") => options.rounds = words.value()?.parse::<usize>()?.max(1),
             Value(value) if value == "child" && options.figures.is_empty() => return child(words),
@@ -105,7 +121,7 @@ pub fn parse() -> Result<Command> {
         }
     }
     if options.figures.is_empty() {
-        options.figures = FIGURES.iter().collect();
+        options.figures = FIGURES.iter().filter(|figure| figure.is_on(options.store)).collect();
     }
     Ok(Command::Measure(options))
 }
@@ -113,7 +129,7 @@ pub fn parse() -> Result<Command> {
 fn child(mut words: lexopt::Parser) -> Result<Command> {
     let mut value = || words.value();
     Ok(Command::Child(Child {
-        path: value()?.into(),
+        place: Place::of_words([value()?.string()?, value()?.string()?, value()?.string()?]),
         steps: value()?.parse()?,
         done: value()?.parse()?,
         first: value()? == "first",

@@ -22,7 +22,7 @@ pub struct Line {
     syncs: u64,
     bare: Option<Number>,
     ratio: Option<Number>,
-    mode: &'static str,
+    mode: String,
 }
 
 /// Puts the rounds of a figure together and prints the line.
@@ -44,8 +44,8 @@ pub fn line(figure: &Figure, options: &Options, machine: &str, rounds: &[Round])
         bare: bare.map(short),
         ratio: bare.filter(|_| figure.beside).map(|bare| round_to(value / bare, 1_000.0)),
         mode: match options.store {
-            Store::Sqlite => figure.mode,
-            Store::Memory => "memory",
+            Store::Memory => "memory".to_owned(),
+            Store::Sqlite | Store::Postgres => figure.mode(options),
         },
     };
     println!("{}", serde_json::to_string(&line).expect("words and numbers are always encoded"));
@@ -64,7 +64,12 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 /// No more digits than the measurement has.
 fn short(value: f64) -> Number {
-    round_to(value, if value.abs() >= 1_000.0 { 1.0 } else { 10.0 })
+    let parts = match value.abs() {
+        1_000.0.. => 1.0,
+        10.0.. => 10.0,
+        _ => 1_000.0,
+    };
+    round_to(value, parts)
 }
 
 /// A whole number is written as one.

@@ -1,33 +1,58 @@
-//! A journal in front of the store's: it writes into the tally how many bytes of records go through, before they do.
+//! A journal in front of the store's: it writes into the tally how many bytes of records go through, before they do, and how long the
+//! whole state is at the record of each page.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use lobster_core::store::Tiers;
 use lobster_core::store::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Restored,
-    Sealed, StoredPart, Submitted, VerdictAnswer,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Work,
 };
 use lobster_core::{RunId, Wall};
 use lobster_examples::navaids::tally::{Fact, Tally};
+
+use crate::whole::Whole;
 
 /// The journal.
 pub struct Door {
     inner: Arc<dyn Journal>,
     tally: Arc<Tally>,
+    /// By run: how long its whole state is, as far as it was offered.
+    wholes: Mutex<HashMap<RunId, Whole>>,
 }
 
 impl Door {
     /// The tiers with a door before their journal.
     pub fn before(tiers: Tiers, tally: Arc<Tally>) -> Tiers {
-        let journal = Arc::new(Self { inner: tiers.journal.clone(), tally });
+        let journal = Arc::new(Self { inner: tiers.journal.clone(), tally, wholes: Mutex::default() });
         Tiers { journal, ..tiers }
     }
 
     fn written(&self, bytes: usize) {
         if bytes > 0 {
-            // A figure that lacks something would be worse than none.
-            self.tally.add(&Fact::Written(bytes as u64)).expect("the tally lies on the disk of the records and can be written");
+            self.add(&Fact::Written(bytes as u64));
+        }
+    }
+
+    fn add(&self, fact: &Fact) {
+        // A figure that lacks something would be worse than none.
+        self.tally.add(fact).expect("the tally lies on the disk of the records and can be written");
+    }
+
+    /// What every page that is recorded here would have written, had it written everything.
+    fn full(&self, batch: &Batch) {
+        let mut wholes = self.wholes.lock().unwrap_or_else(PoisonError::into_inner);
+        for offer in &batch.offers {
+            let whole = wholes.entry(offer.run).or_default();
+            for row in &offer.rows {
+                let Some(changes) = &row.changes else { continue };
+                let pages = whole.row(offer.run, offer.epoch, (row.from, row.to), changes);
+                for (seq, bytes) in pages.expect("what is offered was sealed a moment ago") {
+                    self.add(&Fact::Full { seq, bytes });
+                }
+            }
         }
     }
 }
@@ -35,9 +60,18 @@ impl Door {
 #[async_trait]
 impl Journal for Door {
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
+        self.full(&batch);
         let rows = batch.offers.iter().flat_map(|offer| &offer.rows);
         self.written(rows.flat_map(|row| row.deltas.iter().chain(&row.changes)).map(|half| half.body.len()).sum());
         self.inner.append(batch).await
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        self.inner.business()
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted, Failed> {
+        self.inner.transact(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded, Failed> {
@@ -54,7 +88,17 @@ impl Journal for Door {
     }
 
     async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>, Failed> {
-        self.inner.restore(incarnation, grants).await
+        let restored = self.inner.restore(incarnation, grants).await?;
+        let mut wholes = self.wholes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (grant, restored) in grants.iter().zip(&restored) {
+            // One that is damaged is held by the engine, and writes nothing.
+            if let Restored::Recording(recording) = restored
+                && let Ok(whole) = Whole::of(grant.run, recording)
+            {
+                wholes.insert(grant.run, whole);
+            }
+        }
+        Ok(restored)
     }
 
     async fn parts(&self, run: RunId, ids: &[u64]) -> Result<Vec<StoredPart>, Failed> {

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lobster_core::{Base, Ctx, Field, Flow, Log, Scratch, State, StepCtx, Table, step, task};
+use lobster_core::{Base, Ctx, Field, Flow, Log, State, StepCtx, Table, step, task};
 use lobster_examples::navaids::rows::{Navaid, PAGE};
 use lobster_examples::navaids::tally::{Fact, Tally};
 use lobster_examples::working;
@@ -25,23 +25,6 @@ pub struct Import {
     pub accepted: Log<Navaid>,
     /// Rows by country.
     pub countries: Table<String, u64>,
-    /// Encoded length of what is accepted: for the tally, so that it need not encode everything at every page.
-    #[state(rebuild = accepted_bytes)]
-    pub accepted_bytes: Scratch<u64>,
-}
-
-/// Encoded length of everything accepted.
-pub fn accepted_bytes(import: &Import) -> u64 {
-    import.accepted.iter().map(encoded).sum()
-}
-
-/// What a snapshot of the whole state would be long: its values, encoded as they are recorded.
-pub fn full_bytes(import: &Import) -> u64 {
-    encoded(&*import.source) + encoded(&*import.cursor) + encoded(&import.countries) + *import.accepted_bytes
-}
-
-fn encoded(value: &impl Serialize) -> u64 {
-    serde_json::to_vec(value).expect("strings and numbers are always encoded").len() as u64
 }
 
 /// What a working process has besides its state: the rows, and where it says what happens.
@@ -91,8 +74,6 @@ async fn page(_ctx: &StepCtx, #[state] import: &mut Import) -> anyhow::Result<Fl
         *import.countries.entry(row.iso_country.clone()).or_default() += 1;
         import.accepted.push(row.clone());
         import.cursor += 1;
-        *import.accepted_bytes += encoded(row);
     }
-    tally.add(&Fact::Full { page, bytes: full_bytes(import) })?;
     Ok(Flow::Again)
 }

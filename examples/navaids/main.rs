@@ -5,12 +5,15 @@
 mod door;
 mod import;
 mod verdict;
+mod whole;
 mod worker;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
-use lobster_core::Lobster;
+use lobster_core::{Client, Lobster};
+use lobster_examples::database::Database;
 use lobster_examples::ledger::wall_ms;
 use lobster_examples::navaids::options::{self, Options, Role};
 use lobster_examples::navaids::supervise::{self, Job};
@@ -37,8 +40,10 @@ fn play() -> anyhow::Result<ExitCode> {
 }
 
 async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
-    let tally = options.tally()?;
-    begin(options)?;
+    let tally = &options.tally;
+    make_folders(options)?;
+    let client = Lobster::open(&options.db).connect().await?;
+    begin(&client, tally).await?;
     let program = std::env::current_exe().context("the path of this program")?;
     let work = |hold| {
         let mut command = Command::new(&program);
@@ -49,8 +54,7 @@ async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
     let job = Job { tally: tally.clone(), rows, chaos: options.chaos, seed: options.seed, work: &work };
     let end = supervise::supervise(&job).await?;
 
-    let client = Lobster::open(&options.db).connect().await?;
-    let verdict = Verdict::read(&client, Counts::read(&tally)?.unwrap_or_default()).await?;
+    let verdict = Verdict::read(&client, Counts::read(tally)?.unwrap_or_default()).await?;
     let checked = verdict.check(end == End::Done);
     if let End::Failed(why) = &end {
         eprintln!("{why}");
@@ -59,7 +63,7 @@ async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
         eprintln!("{wrong:#}");
     }
     if end == End::Done && checked.is_ok() {
-        Tally::open(&tally)?.add(&Fact::Done)?;
+        Tally::open(tally)?.add(&Fact::Done)?;
     }
     println!("{verdict}");
     Ok(match end {
@@ -70,18 +74,25 @@ async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Goes on with the import that the tally has, or begins the next: after one that has ended, and where the records are gone.
-fn begin(options: &Options) -> anyhow::Result<()> {
-    let (file, tally) = (options.file()?, options.tally()?);
-    let counts = Counts::read(&tally)?.filter(|counts| !counts.done && !counts.import.is_empty() && file.exists());
-    if counts.is_some() {
-        return Ok(());
-    }
-    if let Some(folder) = file.parent() {
+fn make_folders(options: &Options) -> anyhow::Result<()> {
+    let files = Database::of(&options.db)?.file().into_iter().chain([options.tally.as_path()]);
+    for folder in files.filter_map(Path::parent) {
         std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
     }
-    if tally.exists() {
-        std::fs::remove_file(&tally).with_context(|| tally.display().to_string())?;
+    Ok(())
+}
+
+/// Goes on with the import that the tally has, or begins the next: after one that has ended, and where its records are gone.
+async fn begin(client: &Client, tally: &Path) -> anyhow::Result<()> {
+    let goes_on = match Counts::read(tally)?.filter(|counts| !counts.done && !counts.import.is_empty()) {
+        Some(counts) => client.find(counts.import).await?.is_some(),
+        None => false,
+    };
+    if goes_on {
+        return Ok(());
     }
-    Ok(Tally::open(&tally)?.add(&Fact::Import(format!("navaids-{}", wall_ms())))?)
+    if tally.exists() {
+        std::fs::remove_file(tally).with_context(|| tally.display().to_string())?;
+    }
+    Ok(Tally::open(tally)?.add(&Fact::Import(format!("navaids-{}", wall_ms())))?)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lobster_core::store::{Tiers, sqlite::Sqlite};
 use lobster_core::{Handle, Lobster, OsHost, RunState};
+use lobster_examples::database::Database;
 use lobster_examples::navaids::options::Options;
 use lobster_examples::navaids::rows;
 use lobster_examples::navaids::tally::{Counts, Tally};
@@ -29,14 +30,14 @@ const LOG: &str = "NAVAIDS_LOG";
 pub async fn work(options: &Options, hold: Option<u64>) -> anyhow::Result<()> {
     working::log_if_asked(LOG);
     let stop = working::asked_to_stop();
-    let key = Counts::read(&options.tally()?)?.context("the supervisor names the import in the tally")?.import;
-    let tally = Arc::new(Tally::open(&options.tally()?)?);
+    let key = Counts::read(&options.tally)?.context("the supervisor names the import in the tally")?.import;
+    let tally = Arc::new(Tally::open(&options.tally)?);
     let rows = rows::all_rows()?;
     let source = Source { file: rows::FILE.to_owned(), rows: rows.len() };
     live_in(World { rows, tally: tally.clone(), hold });
 
     let host = Arc::new(OsHost::current().context("a store is opened inside of a runtime")?);
-    let tiers = Tiers::of(Sqlite::open(options.file()?, host).await?, options.db.as_str());
+    let tiers = stores(&options.db, host).await?;
     let lobster = Lobster::open(&options.db).tiers(Door::before(tiers, tally)).task(import).start().await?;
     let run = lobster.submit(import, source).key(key).await.context("submitting the import")?;
     let ended = tokio::select! {
@@ -46,6 +47,20 @@ pub async fn work(options: &Options, hold: Option<u64>) -> anyhow::Result<()> {
     };
     lobster.shutdown(DRAIN).await;
     ended
+}
+
+/// The stores that a URL names, to put something before them.
+async fn stores(db: &str, host: Arc<OsHost>) -> anyhow::Result<Tiers> {
+    match Database::of(db)? {
+        Database::File(path) => Ok(Tiers::of(Sqlite::open(path, host).await?, db)),
+        #[cfg(feature = "postgres")]
+        Database::Server(words) => {
+            use lobster_core::store::postgres::{Options, Postgres};
+            Ok(Tiers::of(Postgres::open(Options::from_url(db)?, host).await?, words))
+        }
+        #[cfg(not(feature = "postgres"))]
+        Database::Server(_) => bail!("this build knows no servers: `cargo run --features postgres ..`"),
+    }
 }
 
 /// Completes, with the reason, when the run waits for a person.

@@ -42,7 +42,8 @@ async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
         command
     });
     let orders = book::all_orders()?.into_iter().take(options.orders).map(|order| order.id).collect();
-    let job = Job { ledger: options.ledger.clone(), orders, chaos: options.chaos, seed: options.seed };
+    let Options { ledger, nodes, chaos, seed, .. } = options.clone();
+    let job = Job { ledger, orders, nodes, chaos, seed };
     let verdict = supervisor::supervise(&job, &programs).await?;
     if let End::Failed(why) = &verdict.end {
         eprintln!("{why}");

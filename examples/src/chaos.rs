@@ -9,6 +9,8 @@ pub struct KillPoint {
     /// The outside world executes no call beyond this count before the kill has happened. It keeps the kills apart and
     /// leaves work for the next process.
     pub hold: u64,
+    /// Which of several processes it is for: their number divides it, and the remainder says.
+    pub draw: usize,
 }
 
 /// Spreads `kills` kills over a job that executes `calls` calls.
@@ -24,7 +26,7 @@ pub fn schedule(kills: u64, seed: u64, calls: u64) -> Vec<KillPoint> {
     (0..kills)
         .map(|part| {
             let (first, last) = (edge(part) + 1, edge(part + 1));
-            KillPoint { after: chance.u64(first..=last), hold: last }
+            KillPoint { after: chance.u64(first..=last), hold: last, draw: chance.usize(..) }
         })
         .collect()
 }

@@ -6,6 +6,7 @@
 
 pub mod book;
 pub mod chaos;
+pub mod database;
 pub mod figures;
 pub mod ledger;
 pub mod navaids;

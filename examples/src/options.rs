@@ -8,10 +8,14 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::{Arg, ValueExt};
 
+use crate::database::Database;
+
 /// Most orders there are.
 pub const ORDERS_MAX: usize = 830;
 /// Most kills that may be asked for.
 pub const CHAOS_MAX: u64 = 2_000;
+/// Most working processes.
+pub const NODES_MAX: u64 = 16;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
@@ -19,11 +23,13 @@ Prices, checks, charges, ships and announces 830 real orders, each as one resuma
 that the engine does not own; prints what really happened. Run it again to go on where it stopped.
 
 Options:
-  --db URL        where lobster keeps its records  [default: sqlite file <target directory>/orders/orders.db]
-  --ledger FILE   the ledger's file                [default: <target directory>/orders/ledger.db]
+  --db URL        where lobster keeps its records: sqlite://records.db, or postgres://user@host/database in a build
+                  with `--features postgres`       [default: sqlite file <target directory>/orders/orders.db]
+  --ledger FILE   the ledger's file                [default: <file>.ledger, for a server in <target directory>/orders]
   --orders N      how many orders, 1 to 830        [default: 830]
-  --chaos N       kill the working process (SIGKILL) N times, spread over the job
-  --seed S        draws the moments of the kills   [default: 1]
+  --nodes N       how many working processes share the job, 1 to 16  [default: 1]
+  --chaos N       kill a working process (SIGKILL) N times, spread over the job
+  --seed S        draws moments and victims        [default: 1]
   --help          this text
 
 With ORDERS_LOG=warn (or info, debug) in the environment, lobster's own log is shown on standard error.
@@ -55,6 +61,8 @@ pub struct Options {
     pub ledger: PathBuf,
     /// How many orders.
     pub orders: usize,
+    /// How many working processes.
+    pub nodes: usize,
     /// How many kills.
     pub chaos: u64,
     /// What the moments of the kills are drawn with.
@@ -62,18 +70,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults, with all files under `folder`.
-    pub fn in_folder(folder: &Path) -> Self {
-        let db = format!("sqlite://{}", folder.join("orders.db").display());
-        Self { db, ledger: folder.join("ledger.db"), orders: ORDERS_MAX, chaos: 0, seed: 1 }
-    }
-
     /// Creates the folders of the files, where they are missing.
     ///
     /// # Errors
     /// One cannot be created.
     pub fn make_folders(&self) -> anyhow::Result<()> {
-        for folder in [database_file(&self.db)?, &self.ledger].into_iter().filter_map(Path::parent) {
+        let files = Database::of(&self.db)?.file().into_iter().chain([self.ledger.as_path()]);
+        for folder in files.filter_map(Path::parent) {
             std::fs::create_dir_all(folder).with_context(|| format!("the folder {}", folder.display()))?;
         }
         Ok(())
@@ -88,8 +91,9 @@ impl Options {
             Role::Report => Some("report"),
             Role::Help => Some("--help"),
         };
-        let (orders, chaos, seed) = (self.orders.to_string(), self.chaos.to_string(), self.seed.to_string());
-        let text = ["--db", &self.db, "--orders", &orders, "--chaos", &chaos, "--seed", &seed, "--ledger"];
+        let [orders, nodes] = [self.orders, self.nodes].map(|number| number.to_string());
+        let [chaos, seed] = [self.chaos, self.seed].map(|number| number.to_string());
+        let text = ["--db", &self.db, "--orders", &orders, "--nodes", &nodes, "--chaos", &chaos, "--seed", &seed, "--ledger"];
         let all = word.into_iter().chain(text).map(OsString::from);
         all.chain([self.ledger.clone().into_os_string()]).collect()
     }
@@ -101,15 +105,15 @@ impl Options {
 /// An unknown option, or a value out of its range; the message says what is allowed.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> anyhow::Result<(Role, Options)> {
     let mut role = Role::Supervise;
-    let mut options = Options::in_folder(folder);
+    let db = format!("sqlite://{}", folder.join("orders.db").display());
+    let mut options = Options { db, ledger: PathBuf::new(), orders: ORDERS_MAX, nodes: 1, chaos: 0, seed: 1 };
+    let mut ledger = None;
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("db") => options.db = parser.value()?.string()?,
-            Arg::Long("ledger") => {
-                let file = PathBuf::from(parser.value()?);
-                options.ledger = std::path::absolute(&file).with_context(|| format!("--ledger {}", file.display()))?;
-            }
+            Arg::Long("ledger") => ledger = Some(file(&mut parser, "--ledger")?),
+            Arg::Long("nodes") => options.nodes = number(&mut parser, "--nodes", 1, NODES_MAX)?.try_into()?,
             Arg::Long("orders") => options.orders = number(&mut parser, "--orders", 1, ORDERS_MAX as u64)?.try_into()?,
             Arg::Long("chaos") => options.chaos = number(&mut parser, "--chaos", 0, CHAOS_MAX)?,
             Arg::Long("seed") => options.seed = number(&mut parser, "--seed", 0, u64::MAX)?,
@@ -120,20 +124,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
             other => return Err(other.unexpected()).context("try --help"),
         }
     }
-    database_file(&options.db)?;
+    let database = Database::of(&options.db)?;
+    options.ledger = match ledger {
+        Some(ledger) => ledger,
+        None => std::path::absolute(database.companion(folder, "ledger")).context("the ledger's file")?,
+    };
     Ok((role, options))
 }
 
-/// The file that a URL of a database names. What is in memory ends with its process, so these examples want a file.
-///
-/// # Errors
-/// It names none.
-pub(crate) fn database_file(db: &str) -> anyhow::Result<&Path> {
-    let path = db.strip_prefix("sqlite://").or_else(|| db.strip_prefix("sqlite:"));
-    match path.filter(|path| !path.is_empty()) {
-        Some(path) => Ok(Path::new(path)),
-        None => bail!("--db {db}: a file is allowed, as sqlite://records.db"),
-    }
+/// Reads the value of an option that is a file.
+pub(crate) fn file(parser: &mut lexopt::Parser, option: &str) -> anyhow::Result<PathBuf> {
+    let file = PathBuf::from(parser.value()?);
+    std::path::absolute(&file).with_context(|| format!("{option} {}", file.display()))
 }
 
 /// Reads the value of an option that is a whole number within bounds.
@@ -174,14 +176,15 @@ mod tests {
     fn without_options_the_whole_job_is_done_in_the_default_folder() {
         let (role, options) = parse_words(&[]).expect("nothing can be wrong with nothing");
         assert_eq!((role, options.orders, options.chaos), (Role::Supervise, 830, 0));
-        assert_eq!((options.db.as_str(), options.ledger.as_path()), ("sqlite:///t/orders.db", Path::new("/t/ledger.db")));
+        assert_eq!((options.db.as_str(), options.ledger.as_path()), ("sqlite:///t/orders.db", Path::new("/t/orders.db.ledger")));
     }
 
     #[test]
     fn the_arguments_for_a_part_read_back_as_the_same_options() {
-        let words = ["--db", "sqlite://o.db", "--ledger", "/x/l.db", "--orders=10", "--chaos", "3", "--seed", "9"];
+        let words = ["--db", "sqlite://o.db", "--ledger", "/x/l.db", "--orders=10", "--nodes=4", "--chaos", "3", "--seed", "9"];
         let (_, options) = parse_words(&words).expect("all of these are allowed");
-        assert_eq!((options.db.as_str(), options.orders, options.chaos, options.seed), ("sqlite://o.db", 10, 3, 9));
+        let numbers = (options.orders, options.nodes, options.chaos, options.seed);
+        assert_eq!((options.db.as_str(), numbers), ("sqlite://o.db", (10, 4, 3, 9)));
         for role in [Role::Supervise, Role::Ledger, Role::Work, Role::Report] {
             let read = parse(options.arguments(role), Path::new("/elsewhere")).expect("they were written a line ago");
             assert_eq!(read, (role, options.clone()));
@@ -194,6 +197,7 @@ mod tests {
             (["--orders", "0"], "--orders 0: a whole number from 1 to 830 is allowed"),
             (["--orders", "831"], "from 1 to 830"),
             (["--chaos", "-1"], "--chaos -1: a whole number from 0 to 2000 is allowed"),
+            (["--nodes", "0"], "--nodes 0: a whole number from 1 to 16 is allowed"),
             (["--seed", "x"], "--seed x: a whole number"),
             (["--db", "memory:"], "a file is allowed"),
             (["--db", "sqlite:"], "a file is allowed"),

@@ -1,6 +1,7 @@
-//! The supervisor: finds or starts the ledger, runs the working process, kills it when the schedule says so and starts it
+//! The supervisor: finds or starts the ledger, runs the working processes, kills one when the schedule says so and starts it
 //! again at once, and reads at the end what really happened. It never touches lobster itself, and never kills the ledger.
 
+mod drive;
 pub(crate) mod interrupts;
 pub(crate) mod worker_process;
 
@@ -15,17 +16,12 @@ use tokio::sync::watch;
 
 use crate::chaos::{self, KillPoint};
 use crate::figures::{self, Figures};
-use crate::ledger::wire::{Killed, Started, Watch};
-use crate::ledger::{self, Client, Kind, wall_ms};
+use crate::ledger::{self, Client, Kind};
 use crate::options::Role;
-use crate::progress::{Progress, Voice};
-use interrupts::{Interrupt, Interrupts};
-use worker_process::WorkerProcess;
+use crate::progress::Progress;
+use drive::Drive;
+use interrupts::Interrupts;
 
-/// How long a working process may take to drain; then it is killed, which loses nothing either.
-const DRAIN_MAX: Duration = Duration::from_secs(20);
-/// Deaths in a row that nobody asked for and after which nothing new had been executed.
-const IDLE_DEATHS_MAX: u32 = 5;
 /// A ledger that is silent for so long is looked after.
 const LEDGER_SILENT: Duration = Duration::from_secs(1);
 
@@ -41,6 +37,8 @@ pub struct Job {
     pub ledger: PathBuf,
     /// The orders.
     pub orders: BTreeSet<u32>,
+    /// How many working processes.
+    pub nodes: usize,
     /// How many times to kill.
     pub chaos: u64,
     /// What the moments are drawn with.
@@ -50,11 +48,11 @@ pub struct Job {
 /// How the job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The working process says that every run has ended.
+    /// The working processes say that every run has ended.
     Done,
     /// Somebody asked for it; the exit code to answer with.
     Interrupted(u8),
-    /// The working process gave up.
+    /// A working process gave up.
     Failed(String),
 }
 
@@ -92,7 +90,8 @@ pub async fn supervise(job: &Job, programs: &Programs) -> anyhow::Result<Verdict
     let view = Progress::new(job.orders.len());
     let voice = view.voice();
     let looking = tokio::spawn(look_on(view, job.ledger.clone(), client.clone(), Arc::clone(programs), finished.subscribe()));
-    let end = Drive { client: &client, programs, finished: &finished, voice: &voice }.to_the_end(kills, &mut interrupts).await;
+    let drive = Drive { client: &client, programs, finished: &finished, voice: &voice };
+    let end = drive.to_the_end(job.nodes, kills, &mut interrupts).await;
     looking.abort();
     voice.end();
 
@@ -121,108 +120,10 @@ async fn plan(job: &Job, client: &Client) -> anyhow::Result<VecDeque<KillPoint>>
     if (points.len() as u64) < job.chaos {
         eprintln!("{calls} calls are still to do, which leaves room for {} kills", points.len());
     }
-    Ok(points.into_iter().map(|point| KillPoint { after: executed + point.after, hold: executed + point.hold }).collect())
-}
-
-/// What it takes to drive the working process.
-struct Drive<'a> {
-    client: &'a Client,
-    programs: &'a Programs,
-    finished: &'a watch::Sender<u64>,
-    voice: &'a Voice,
-}
-
-impl Drive<'_> {
-    /// One life of the working process after the other, until the job is done or cannot go on.
-    async fn to_the_end(&self, mut kills: VecDeque<KillPoint>, interrupts: &mut Interrupts) -> anyhow::Result<End> {
-        let mut after_kill = false;
-        let mut idle_deaths = 0;
-        let mut executed = self.client.counts().await?.executed;
-        loop {
-            let mut worker = self.start(after_kill).await?;
-            let life = live(self.client, &mut worker, kills.front().copied(), interrupts).await?;
-            after_kill = matches!(life, Life::Due);
-            match life {
-                Life::Due => {
-                    let at_ms = wall_ms();
-                    if worker.kill().await?.success() {
-                        self.client.release().await?;
-                        return Ok(End::Done);
-                    }
-                    kills.pop_front();
-                    let hold = kills.front().map(|next| next.hold);
-                    self.client.killed(Killed { pid: worker.pid(), at_ms, hold }).await?;
-                }
-                Life::Interrupted(interrupt) => return self.drain(worker, interrupt, interrupts).await,
-                Life::Ended(status) => {
-                    self.client.release().await?;
-                    if status.success() {
-                        return Ok(End::Done);
-                    }
-                    let executed_now = self.client.counts().await?.executed;
-                    idle_deaths = if executed_now > executed { 0 } else { idle_deaths + 1 };
-                    executed = executed_now;
-                    let words = format!("the working process {} ended: {status}", worker.pid());
-                    if !worker_process::was_killed(status) || idle_deaths >= IDLE_DEATHS_MAX {
-                        return Ok(End::Failed(words));
-                    }
-                    self.voice.say(&format!("{words}; it is started again"));
-                }
-            }
-        }
-    }
-
-    async fn start(&self, after_kill: bool) -> anyhow::Result<WorkerProcess> {
-        let at_ms = wall_ms();
-        let worker = WorkerProcess::start((self.programs)(Role::Work), self.finished)?;
-        self.client.started(Started { pid: worker.pid(), at_ms, after_kill }).await?;
-        Ok(worker)
-    }
-
-    /// Asks the worker to stop; a second interrupt, or too long a wait, kills it.
-    async fn drain(&self, mut worker: WorkerProcess, interrupt: Interrupt, more: &mut Interrupts) -> anyhow::Result<End> {
-        self.voice.say(&format!("{}: what has begun is brought to a safe point; run it again to go on", interrupt.name()));
-        self.client.release().await?;
-        let drained = tokio::select! {
-            status = worker.drain() => status.map(|_| true)?,
-            () = tokio::time::sleep(DRAIN_MAX) => false,
-            second = more.next() => second.map(|_| false)?,
-        };
-        if !drained {
-            worker.kill().await?;
-        }
-        Ok(End::Interrupted(interrupt.exit_code()))
-    }
-}
-
-/// What ended the wait for a working process.
-enum Life {
-    /// It is to be killed now.
-    Due,
-    /// It ended by itself.
-    Ended(std::process::ExitStatus),
-    /// Somebody asked the whole job to end.
-    Interrupted(Interrupt),
-}
-
-async fn live(
-    client: &Client,
-    worker: &mut WorkerProcess,
-    kill: Option<KillPoint>,
-    interrupts: &mut Interrupts,
-) -> anyhow::Result<Life> {
-    let pid = worker.pid();
-    let due = async {
-        match kill {
-            Some(KillPoint { after, hold }) => client.reached(Watch { executed: after, hold, pid }).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        reached = due => reached.map(|()| Life::Due).context("the ledger was to say when the kill is due"),
-        status = worker.ended() => Ok(Life::Ended(status?)),
-        interrupt = interrupts.next() => Ok(Life::Interrupted(interrupt?)),
-    }
+    Ok(points
+        .into_iter()
+        .map(|point| KillPoint { after: executed + point.after, hold: executed + point.hold, ..point })
+        .collect())
 }
 
 /// Shows the progress, and starts the ledger again should it die.

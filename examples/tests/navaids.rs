@@ -2,7 +2,7 @@
 //! is ever written. The whole `navaids` example, as a person starts it: real processes, real kills.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use lobster_examples::navaids::tally::Counts;
@@ -12,29 +12,36 @@ use tokio::process::Command;
 
 struct Job {
     folder: TempDir,
+    db: String,
 }
 
 impl Job {
+    /// With its records in a file, in a folder that does not exist yet.
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = format!("sqlite://{}", folder.path().join("inside/navaids.db").display());
+        Self { folder, db }
     }
 
-    /// In a folder that does not exist yet.
+    /// With its records in a database of a server.
+    #[cfg(feature = "postgres")]
+    fn on(db: String) -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), db }
+    }
+
     fn file(&self) -> PathBuf {
-        self.folder.path().join("inside/navaids.db")
+        self.folder.path().join("outside/tally")
     }
 
     fn tally(&self) -> Option<Counts> {
-        let mut name = self.file().into_os_string();
-        name.push(".tally");
-        Counts::read(Path::new(&name)).expect("the tally can be read")
+        Counts::read(&self.file()).expect("the tally can be read")
     }
 
     fn navaids(&self, options: &str) -> Command {
         let test = std::env::current_exe().expect("a test knows its own path");
         let profile = test.ancestors().nth(2).expect("a test lies in <profile>/deps");
         let mut command = Command::new(profile.join("examples/navaids"));
-        command.arg("--db").arg(format!("sqlite://{}", self.file().display())).args(options.split_whitespace());
+        command.args(["--db", &self.db, "--tally"]).arg(self.file()).args(options.split_whitespace());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -79,7 +86,10 @@ impl Line {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_file_is_imported_and_the_next_time_again() {
-    let job = Job::new();
+    imported_twice(&Job::new()).await;
+}
+
+async fn imported_twice(job: &Job) {
     job.run("").await.assert_good(0);
     let first = job.tally().expect("there was an import");
     assert!(first.done && first.begun.len() == 551 && first.full.len() == 551, "{first:?}");
@@ -91,7 +101,10 @@ async fn the_whole_file_is_imported_and_the_next_time_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_kills_lose_nothing_and_write_little_more() {
-    let job = Job::new();
+    killed_twenty_times(&Job::new()).await;
+}
+
+async fn killed_twenty_times(job: &Job) {
     let line = job.run("--chaos 20 --seed 7").await;
     line.assert_good(20);
     let tally = job.tally().expect("there was an import");
@@ -119,4 +132,21 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
     let tally = job.tally().expect("there was an import");
     assert_eq!((tally.import, tally.begun.len()), (interrupted.import, 551));
     assert_eq!(line.number(6, "rerun_pages"), 0.0, "a page that had begun before the interrupt was not recorded");
+}
+
+/// The same with the records on a server.
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::{Job, imported_twice, killed_twenty_times};
+    use lobster_servers::shared::postgres;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_whole_file_is_imported_and_the_next_time_again() {
+        imported_twice(&Job::on(postgres())).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn twenty_kills_lose_nothing_and_write_little_more() {
+        killed_twenty_times(&Job::on(postgres())).await;
+    }
 }

@@ -31,11 +31,21 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 struct Job {
     folder: TempDir,
+    db: String,
 }
 
 impl Job {
+    /// With its records in a file.
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = format!("sqlite://{}", folder.path().join("inside/orders.db").display());
+        Self { folder, db }
+    }
+
+    /// With its records in a database of a server.
+    #[cfg(feature = "postgres")]
+    fn on(db: String) -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), db }
     }
 
     /// In a folder that does not exist yet.
@@ -45,8 +55,7 @@ impl Job {
 
     fn orders(&self, options: &str) -> Command {
         let mut command = example("orders");
-        command.arg("--db").arg(format!("sqlite://{}", self.folder.path().join("inside/orders.db").display()));
-        command.arg("--ledger").arg(self.ledger()).args(options.split_whitespace());
+        command.args(["--db", &self.db, "--ledger"]).arg(self.ledger()).args(options.split_whitespace());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -151,18 +160,42 @@ async fn fifty_kills_lose_and_double_nothing_and_set_no_order_aside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn four_nodes_on_one_file_share_the_book_and_twenty_kills() {
+    shared_by_four(&Job::new(), "--orders 400", 20).await;
+}
+
+/// Four working processes, any of which is killed.
+async fn shared_by_four(job: &Job, orders: &str, kills: u64) -> Line {
+    let line = job.run(&format!("{orders} --nodes 4 --chaos {kills} --seed 7")).await;
+    assert_eq!((line.code, line.number("doubled"), line.number("lost")), (Some(0), 0, 0), "{line}");
+    assert_eq!(line.number("kills"), kills, "{line}");
+    let starts = job.tables().await.starts;
+    let after_kill = starts.iter().filter(|start| start.after_kill).count();
+    assert_eq!((starts.len() - after_kill, after_kill as u64), (4, kills), "each that was killed is started again");
+    line
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_drains_and_the_next_run_goes_on() {
-    let job = Job::new();
-    let supervisor = job.orders("").spawn().expect("the example can be started");
+    interrupted(&Job::new(), "").await;
+}
+
+/// An interrupt, and what comes after it.
+async fn interrupted(job: &Job, options: &str) {
+    let mut supervisor = job.orders(options).spawn().expect("the example can be started");
     let pid = supervisor.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("it is alive");
-    reached(&job.ledger(), 200).await;
+    let ledger = job.ledger();
+    tokio::select! {
+        () = reached(&ledger, 200) => {}
+        ended = supervisor.wait() => panic!("nobody has interrupted it yet: {ended:?}"),
+    }
     kill_process(pid, Signal::INT).expect("it can be interrupted");
     let line = Line::of(&supervisor.wait_with_output().await.expect("it ends"));
     assert_eq!((line.code, line.get("doubled")), (Some(130), "0"), "{line}");
     assert!((1..830).contains(&line.number("lost")), "{line}");
     assert_eq!(begun_again(&job.tables().await, &ORDINARY), 0);
 
-    let line = job.run("").await;
+    let line = job.run(options).await;
     line.assert_good(830, "1265793.22");
     assert_eq!(line.number("kills"), 0);
     assert_eq!(begun_again(&job.tables().await, &ORDINARY), 0, "a step that had begun before the interrupt was not recorded");
@@ -182,14 +215,51 @@ async fn reached(ledger: &Path, calls: u64) {
 #[tokio::test]
 async fn a_key_is_one_run_whether_its_steps_were_written_by_hand_or_by_macros() {
     let folder = tempfile::tempdir().expect("a folder");
-    let db = format!("sqlite://{}", folder.path().join("first_run.db").display());
+    by_hand_or_by_macros(format!("sqlite://{}", folder.path().join("first_run.db").display())).await;
+}
+
+async fn by_hand_or_by_macros(db: String) {
     let mut said = Vec::new();
     for name in ["first_run", "first_run", "by_hand"] {
-        let output = example(name).arg(&db).output().await.expect("the example can be started");
+        let output = example(name).args(["--db", &db]).output().await.expect("the example can be started");
         assert!(output.status.success(), "{output:?}");
         said.push(String::from_utf8(output.stdout).expect("text"));
     }
     let (charging, outcome) = said[0].split_once('\n').expect("two lines");
     assert!(charging.starts_with("charging 1200 cents"), "{said:?}");
     assert_eq!((outcome, outcome), (said[1].as_str(), said[2].as_str()));
+}
+
+/// The same with the records on a server.
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::{Job, ORDINARY, begun_again, by_hand_or_by_macros, interrupted, shared_by_four};
+    use lobster_servers::shared::postgres;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_whole_book_is_served_once_and_a_second_run_finds_nothing_to_do() {
+        let job = Job::on(postgres());
+        let first = job.run("").await;
+        first.assert_good(830, "1265793.22");
+        let tables = job.tables().await;
+        assert_eq!(begun_again(&tables, &ORDINARY), 0);
+        let second = job.run("").await;
+        assert_eq!((second.code, &second.figures), (first.code, &first.figures));
+        assert_eq!(job.tables().await.bodies.len(), tables.bodies.len());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn four_nodes_share_the_book_and_fifty_kills() {
+        shared_by_four(&Job::on(postgres()), "", 50).await.assert_good(830, "1265793.22");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_interrupt_drains_four_nodes_and_the_next_run_goes_on() {
+        interrupted(&Job::on(postgres()), "--nodes 4").await;
+    }
+
+    #[tokio::test]
+    async fn a_key_is_one_run_whether_its_steps_were_written_by_hand_or_by_macros() {
+        by_hand_or_by_macros(postgres()).await;
+    }
 }

@@ -142,8 +142,8 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::step_key::Key>) -
             let message = format!("a round of the repeated step {} calls `{}`: repeat one step", name::display(step), spec.name);
             Some(StepFailed::refused("NotRepeated", message, spec.name))
         }
-        (None, _) if round && spec.kind == StepKind::Irreversible => {
-            let message = format!("`{}` is irreversible: repeat an ordinary or durable step", spec.name);
+        (None, _) if round && matches!(spec.kind, StepKind::Irreversible | StepKind::Transactional) => {
+            let message = format!("`{}` runs on a task of its own: repeat an ordinary or durable step", spec.name);
             Some(StepFailed::refused("NotRepeated", message, spec.name))
         }
         _ => refused,
@@ -190,6 +190,7 @@ pub fn call(ctx: &Ctx, spec: &'static Spec, key: Option<crate::step_key::Key>) -
                     state: CallState::Called,
                     waker: None,
                     durable: spec.kind == StepKind::Durable,
+                    transactional: spec.kind == StepKind::Transactional,
                     loans: Loans::default(),
                     passing: false,
                     since: None,
@@ -290,7 +291,7 @@ impl Inner {
             self.states.give(&name, Some(held), Became::Undone);
         }
         self.ready.retain(|ready| *ready != id);
-        self.landed.retain(|landed| *landed != id);
+        self.landed.retain(|_, landed| *landed != id);
         if self.turn == Some(id) {
             self.turn = None;
         }
@@ -315,12 +316,12 @@ impl Inner {
 /// What a restored step starts from.
 pub(crate) fn start_of(known: &Known) -> Start {
     let mut start = Start::default();
-    if let Some((_, intent)) = &known.intent {
+    if let Some((_, intent)) = known.intent.as_deref() {
         start.attempts = intent.attempt;
         start.generation = intent.generation;
     }
-    if let Some((seq, attempt)) = &known.attempt
-        && known.intent.as_ref().is_none_or(|(intent, _)| intent < seq)
+    if let Some((seq, attempt)) = known.attempt.as_deref()
+        && known.intent.as_deref().is_none_or(|(intent, _)| intent < seq)
     {
         start.attempts = attempt.number;
         start.generation = attempt.generation;
@@ -331,8 +332,8 @@ pub(crate) fn start_of(known: &Known) -> Start {
         intent: intent.clone(),
         windows: known.windows.clone(),
         died: known.unseen(),
-        verdict: known.verdict.clone(),
-        probes: known.attempt.as_ref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
+        verdict: known.verdict.as_deref().cloned(),
+        probes: known.attempt.as_deref().filter(|(attempt, _)| attempt > seq).map_or(0, |(_, attempt)| attempt.probes),
     });
     start
 }
@@ -501,7 +502,8 @@ impl Inner {
         open.state = match (&open.state, known) {
             (CallState::Called, Some(known)) if known.detached && !known.dropped_again => {
                 // Dropped in an earlier life: it will be dropped again. What it started is settled meanwhile.
-                let unresolved = known.result.is_none() && known.intent.is_some() && !self.conducts.contains_key(&open.step);
+                let begun = known.intent.is_some() || open.transactional;
+                let unresolved = known.result.is_none() && begun && !self.conducts.contains_key(&open.step);
                 begin = unresolved.then(|| Begin::Resolve(start_of(known)));
                 CallState::Detached
             }
@@ -611,7 +613,7 @@ impl Drop for Call {
             inner.conducts.remove(&step);
             return;
         }
-        let irreversible = self.spec.kind == StepKind::Irreversible;
+        let detached = matches!(self.spec.kind, StepKind::Irreversible | StepKind::Transactional);
         match open.state {
             // The rounds of a repeated step are nothing that the body sees.
             CallState::Landed(_) if open.passing => return,
@@ -643,7 +645,7 @@ impl Drop for Call {
             }
             _ => return,
         }
-        if irreversible && let Some(unkeyed) = open.unkeyed {
+        if detached && let Some(unkeyed) = open.unkeyed {
             inner.names.entry(unkeyed).or_default().dropped = true;
         }
     }

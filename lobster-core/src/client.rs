@@ -120,7 +120,7 @@ impl Client {
         M: Task,
     {
         let _ = task;
-        Submit { client: self.clone(), input, key: None, tags: Vec::new(), task: PhantomData }
+        Submit { client: self.clone(), input, key: None, tags: Vec::new(), due: None, task: PhantomData }
     }
 
     /// Submits many runs of one task, a few thousand per transaction. Already submitted keys are found again, so after an error the
@@ -417,10 +417,33 @@ pub struct Submit<M: Task> {
     input: M::Input,
     key: Option<Key>,
     tags: Vec<String>,
+    due: Option<Wall>,
     task: PhantomData<fn() -> M>,
 }
 
 impl<M: Task> Submit<M> {
+    /// Not executed before so much time has passed, by the wall clock. A run that exists already under the key keeps its own time.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Some(self.client.stores().host.wall().plus(delay));
+        self
+    }
+    /// Not executed before this moment, by the wall clock of the store; one that is past does not wait. The last of `delay` and `at` counts.
+    ///
+    /// ```
+    /// # use lobster_core::{Ctx, Lobster, Result, RunState, Wall, task};
+    /// # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let lobster = Lobster::open("memory:").task(greet).start().await?;
+    /// let new_year = Wall(4_102_444_800_000); // 2100-01-01T00:00:00Z, in milliseconds
+    /// let run = lobster.submit(greet, "world".to_owned()).at(new_year).await?;
+    /// assert_eq!(run.state().await?, RunState::Ready);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at(mut self, moment: Wall) -> Self {
+        self.due = Some(moment);
+        self
+    }
     /// The caller's key: 1 to 200 bytes without control characters. At most one run per key at any time.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
         self.key = Some(key.into());
@@ -444,7 +467,8 @@ impl<M: Task> IntoFuture for Submit<M> {
     type IntoFuture = crate::host::BoxFuture<'static, Self::Output>;
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let run = self.client.new_run::<M>(self.key, self.tags, &self.input)?;
+            let mut run = self.client.new_run::<M>(self.key, self.tags, &self.input)?;
+            run.due = self.due.unwrap_or(run.due);
             // The input is encoded: it need not live on.
             drop(self.input);
             let id = self.client.enqueue(run).await?;

@@ -55,8 +55,12 @@ where
 
 /// Encodes a value, within the payload limit.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Payload, CodecError> {
+    encode_into(Vec::with_capacity(128), value)
+}
+
+fn encode_into<T: Serialize + ?Sized>(mut data: Vec<u8>, value: &T) -> Result<Payload, CodecError> {
     let what = std::any::type_name::<T>();
-    let data = serde_json::to_vec(value).map_err(|error| CodecError::Encode { what, error })?;
+    serde_json::to_writer(&mut data, value).map_err(|error| CodecError::Encode { what, error })?;
     if data.len() > limits::PAYLOAD_BYTES {
         return Err(CodecError::TooLarge { what, bytes: data.len() });
     }
@@ -75,6 +79,11 @@ pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, CodecE
 /// Encodes a value of a state, within the payload limit. How is said once, by its state: [`STATES`].
 pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, CodecError> {
     encode(value).map(|payload| payload.data)
+}
+
+/// The same for a value that had so many bytes before, and will hardly have many more.
+pub(crate) fn raw_again<T: Serialize + ?Sized>(value: &T, bytes: usize) -> Result<Bytes, CodecError> {
+    encode_into(Vec::with_capacity(bytes), value).map(|payload| payload.data)
 }
 
 /// Codec of all values of states that this code writes.

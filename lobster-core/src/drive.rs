@@ -204,7 +204,11 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
         inner.calls.get_mut(&id).expect("it was just found").state = CallState::Landed(shown.came);
         return Some(id);
     }
-    if let Some((id, seq)) = inner.syncing {
+    // What is recorded behind a transaction that is under way is shown after it.
+    let mut landed = inner.landed.first_entry().filter(|first| inner.alone.is_none_or(|alone| *first.key() < alone));
+    if let Some((id, seq)) = inner.syncing
+        && landed.as_ref().is_none_or(|first| seq < *first.key())
+    {
         if inner.synced < seq {
             return None;
         }
@@ -214,8 +218,11 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
             return Some(id);
         }
     }
-    if let Some(id) = inner.landed.pop_front() {
-        return Some(id);
+    if let Some(first) = landed.take() {
+        return Some(first.remove());
+    }
+    if inner.alone.is_some() {
+        return None;
     }
     if inner.lag() >= live.shared.settings.commit.lag_deltas || inner.lag_bytes >= live.shared.settings.commit.lag_bytes {
         return None;

@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     gone: AtomicBool,
     /// A look for strays must come after this moment, on the boot clock in nanoseconds; 0: there are none.
     strays: AtomicU64,
+    /// A node was revoked: its runs may be suspects.
+    pub revoked: AtomicBool,
     /// Rings when a run of this node may be wanted.
     pub attention: Notify,
     /// Rings when a run has left, and when the engine stops.
@@ -100,6 +102,7 @@ impl Shared {
             working: AtomicBool::new(true),
             gone: AtomicBool::new(false),
             strays: AtomicU64::new(0),
+            revoked: AtomicBool::new(false),
             attention: Notify::new(),
             left: Notify::new(),
         })
@@ -140,6 +143,10 @@ impl Shared {
     pub fn run(&self, run: RunId) -> Option<Arc<Live>> {
         let runs = self.runs.lock().expect("no code that can panic runs under this lock");
         runs.range((run, 0)..=(run, Epoch::MAX)).next_back().map(|(_, live)| live.clone())
+    }
+    /// Is any run in memory?
+    pub fn has_runs(&self) -> bool {
+        !self.runs.lock().expect("no code that can panic runs under this lock").is_empty()
     }
     pub fn runs(&self) -> Vec<Arc<Live>> {
         self.runs.lock().expect("no code that can panic runs under this lock").values().cloned().collect()

@@ -142,7 +142,8 @@ pub enum StepFailedKind {
     /// A value could not be encoded or decoded, or is over its limit.
     Encoding,
     /// The engine refused the call; [`StepFailed::code`] says why: `StepInsideStep`, `StepOutsideBody`, `DuplicateStepKey`,
-    /// `EarlierCallDropped`, `AmbiguousStep`, `SameName`, `InvalidName`, `NotRepeated`. Never recorded: fix the code.
+    /// `EarlierCallDropped`, `AmbiguousStep`, `SameName`, `InvalidName`, `NotRepeated`. Never recorded: fix the code. So is `WrongStore`: a
+    /// transactional step wants another transaction than the store has.
     Refused,
 }
 

@@ -16,9 +16,14 @@ use crate::{
     host::BoxFuture,
     irreversible::{Act, Ask, Fate, irreversible},
     path::step,
+    transactional::{self, Wanted as Transaction, transactional},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::{future::Future, marker::PhantomData};
+use std::{
+    any::{Any, TypeId},
+    future::Future,
+    marker::PhantomData,
+};
 
 /// A probe's return type.
 #[diagnostic::on_unimplemented(
@@ -156,4 +161,31 @@ where
         act
     });
     irreversible(call, act, probe.map(|probe| probe.ask))
+}
+
+/// Runs a transactional step on a task of the engine: `body` gets the store's transaction, of the type that it names. What it writes
+/// there and the record of the step are committed together. Dropping the returned future detaches; it never stops the transaction.
+///
+/// # Errors
+/// [`StepFailed`], as recorded. Code `WrongStore`: the store has no transactions, or others.
+pub fn transacted<T, O>(
+    call: Call,
+    mut body: impl for<'t> FnMut(StepCtx, &'t mut T) -> BoxFuture<'t, O> + Send + 'static,
+) -> impl Future<Output = Result<O::Value, StepFailed>> + Send
+where
+    T: Any + Send,
+    O: Returned + 'static,
+    O::Error: Into<BoxError>,
+{
+    let wanted = Transaction { id: TypeId::of::<T>(), name: std::any::type_name::<T>() };
+    let act = transactional::act(move |cx, transaction| {
+        // The engine has asked the store for its type before.
+        let Some(transaction) = transaction.downcast_mut::<T>() else { return Box::pin(std::future::pending()) };
+        let acting = body(cx, transaction);
+        Box::pin(async move {
+            let output = acting.await.split().map_err(Into::into);
+            step::encode(output).map(|(payload, _)| payload)
+        })
+    });
+    transactional(call, wanted, act)
 }

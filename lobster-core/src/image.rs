@@ -23,15 +23,16 @@ pub(crate) struct Shown {
     pub came: Came,
 }
 
-/// What is known of one step without a seen result, or with a key.
+/// What is known of one step without a seen result, or with a key. Rare parts are boxed: a resume makes one of these for each of ten
+/// thousand results.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     /// Its result, and the seq of it.
     pub result: Option<(Seq, Came)>,
     /// The last intent without a result, and the seq of it.
-    pub intent: Option<(Seq, Intent)>,
+    pub intent: Option<Box<(Seq, Intent)>>,
     /// The last failed attempt, and the seq of it.
-    pub attempt: Option<(Seq, Attempt)>,
+    pub attempt: Option<Box<(Seq, Attempt)>>,
     /// The windows that successors fixed for the last intent, one a boot.
     pub windows: Vec<Window>,
     /// The body dropped its call.
@@ -39,7 +40,7 @@ pub(crate) struct Known {
     /// The body asked for it again, by key, and was shown its result.
     pub attached: bool,
     /// Somebody's word on the last intent.
-    pub verdict: Option<Fate>,
+    pub verdict: Option<Box<Fate>>,
     /// In this life: its result was shown.
     pub shown: bool,
     /// In this life: its call was dropped (again).
@@ -49,8 +50,8 @@ pub(crate) struct Known {
 impl Known {
     /// Is it unknown whether the last call happened? The intent, if the process died in it or it ended in doubt.
     pub fn in_doubt(&self) -> Option<&(Seq, Intent)> {
-        let intent = self.intent.as_ref()?;
-        match &self.attempt {
+        let intent = self.intent.as_deref()?;
+        match self.attempt.as_deref() {
             _ if self.result.is_some() => None,
             Some((seq, attempt)) if *seq > intent.0 && !attempt.in_doubt => None,
             _ => Some(intent),
@@ -58,8 +59,8 @@ impl Known {
     }
     /// Did nobody see how the last call ended? Its process died in it, or took an intent back that an earlier call had left in doubt.
     pub fn unseen(&self) -> bool {
-        let Some((intent, _)) = &self.intent else { return false };
-        let after = self.attempt.as_ref().filter(|(attempt, _)| attempt > intent);
+        let Some((intent, _)) = self.intent.as_deref() else { return false };
+        let after = self.attempt.as_deref().filter(|(attempt, _)| attempt > intent);
         self.result.is_none() && after.is_none_or(|(_, attempt)| attempt.failure.is_none())
     }
 }
@@ -101,6 +102,7 @@ pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
     while let Some(row) = rows.next(image.tail)? {
         (image.tail, image.mark) = (row.to, row.mark);
         image.tally.add(row.deltas_crc);
+        image.expect(row.found.len());
         for (seq, found) in row.found {
             let taken = match found {
                 Found::Fact(fact) => image.take(seq, fact),
@@ -118,7 +120,7 @@ pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
         // A verdict on an intent that was resolved or armed again meanwhile speaks of nothing.
         let meant = |known: &&mut Known| known.in_doubt().is_some_and(|(seq, _)| *seq == verdict.intent);
         if let Some(known) = image.known.values_mut().find(meant) {
-            known.verdict = Some(fate);
+            known.verdict = Some(Box::new(fate));
         }
     }
     // A result that nobody was shown live must not be shown on the way back either.
@@ -265,6 +267,7 @@ impl Image {
                 manifest.rows
             )));
         }
+        self.expect(facts.len());
         for (seq, fact) in facts {
             self.take(seq, fact).map_err(|why| Failed::Corrupt { run, seq, record: "delta", why })?;
         }
@@ -288,9 +291,15 @@ impl Image {
         Ok(())
     }
 
+    /// Makes room for so many facts: without, a long recording is moved again and again.
+    fn expect(&mut self, facts: usize) {
+        self.known.reserve(facts);
+        self.replay.reserve(facts);
+    }
+
     fn round(&mut self, round: &Round) -> Result<(), String> {
         let step = Arc::new(round.step.clone().ok_or("a round of no step")?);
-        self.known.entry(step.clone()).or_default().attempt = round.attempt.clone().map(|attempt| (0, attempt));
+        self.known.entry(step.clone()).or_default().attempt = round.attempt.clone().map(|attempt| Box::new((0, attempt)));
         self.rounds.insert(step, round.done);
         Ok(())
     }
@@ -322,19 +331,19 @@ impl Image {
             }
             Fact::Attempt(attempt) => {
                 let step = named(attempt.step.clone())?;
-                self.known.entry(step).or_default().attempt = Some((seq, attempt));
+                self.known.entry(step).or_default().attempt = Some(Box::new((seq, attempt)));
             }
             Fact::Intent(intent) => {
                 let known = self.known.entry(named(intent.step.clone())?).or_default();
                 if known.result.is_some() {
                     return Err("an intent after the result".into());
                 }
-                known.intent = Some((seq, intent));
+                known.intent = Some(Box::new((seq, intent)));
                 known.windows.clear();
             }
             Fact::Window(window) => {
                 let known = self.known.entry(named(window.step.clone())?).or_default();
-                if known.intent.as_ref().is_some_and(|(seq, _)| *seq == window.intent) {
+                if known.intent.as_deref().is_some_and(|(seq, _)| *seq == window.intent) {
                     known.windows.push(window);
                 }
             }
@@ -357,7 +366,7 @@ mod tests {
 
     fn known(attempt: Option<Attempt>) -> Known {
         let intent = Intent { attempt: 5, ..Intent::default() };
-        Known { intent: Some((9, intent)), attempt: attempt.map(|attempt| (10, attempt)), ..Known::default() }
+        Known { intent: Some(Box::new((9, intent))), attempt: attempt.map(|attempt| Box::new((10, attempt))), ..Known::default() }
     }
 
     #[test]

@@ -5,11 +5,12 @@
 use crate::{
     call::{Begin, Call, Doubt, Polling, PollingGuard, Start},
     codec,
+    conduct::{self, Interrupted},
     ctx::{Home, StepCtx},
     error::{BoxError, StepFailed, panic_text},
-    host::{BoxFuture, sleep_until},
+    host::BoxFuture,
     lease::Generation,
-    live::{CallState, Conducted, Interrupt, Live},
+    live::{Interrupt, Live},
     name,
     path::{
         commit::{commit, intend},
@@ -50,7 +51,7 @@ use std::{
 /// }
 ///
 /// /// Asks the bank about the key, and closes it if it has not happened.
-/// async fn find(ctx: &StepCtx, _cents: u64) -> Result<Fate<String>> {
+/// async fn find(ctx: &StepCtx, _cents: &u64) -> Result<Fate<String>> {
 ///     let booked: Option<String> = books(ctx.idempotency_key());
 ///     Ok(booked.map_or(Fate::Closed, Fate::Happened))
 /// }
@@ -107,13 +108,7 @@ pub(crate) async fn irreversible<V: DeserializeOwned>(call: Call, act: Act, ask:
 }
 
 fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act: Act, ask: Option<Ask>, attended: bool) {
-    let step = call.cx.step.clone();
-    let mut inner = live.lock();
-    if attended && let Some(open) = inner.calls.get_mut(&call.id()) {
-        open.state = CallState::Conducted;
-    }
-    inner.conducts.insert(step.clone(), Conducted { call: attended.then(|| call.id()), waits: None });
-    drop(inner);
+    let step = conduct::begin(live, call, attended);
     let conductor = Conductor {
         live: live.clone(),
         spec: call.spec,
@@ -146,9 +141,6 @@ struct Conductor {
     began: Wall,
 }
 
-/// The run was interrupted while the step waited.
-struct Interrupted;
-
 /// An intent that is synced.
 struct Armed {
     seq: Seq,
@@ -163,7 +155,7 @@ struct Armed {
 enum Phase {
     Call,
     Doubt(Box<Doubt>),
-    Done(Came),
+    Done,
 }
 
 /// How a call ended.
@@ -176,33 +168,10 @@ enum Ended {
 impl Conductor {
     async fn run(mut self, start: Start) {
         let ended = self.conduct(start).await;
-        let mut inner = self.live.lock();
-        let conducted = inner.conducts.remove(&self.step);
-        match ended {
-            Ok(came) => {
-                let known = inner.known.entry(self.step.clone()).or_default();
-                let attached = known.detached;
-                // The seq is not known any more, and nobody asks: only "it has a result" and the value matter from here on.
-                known.result = Some((0, came.clone()));
-                if let Some(id) = conducted.and_then(|conducted| conducted.call)
-                    && let Some(open) = inner.calls.get_mut(&id)
-                {
-                    if attached {
-                        open.state = CallState::Attaching(came);
-                        inner.ready.push_back(id);
-                    } else {
-                        open.state = CallState::Landed(came);
-                        inner.landed.push_back(id);
-                    }
-                }
-            }
-            Err(Interrupted) => inner.unresolved = true,
-        }
-        drop(inner);
-        self.live.ring();
+        conduct::end(&self.live, &self.step, ended);
     }
 
-    async fn conduct(&mut self, start: Start) -> Result<Came, Interrupted> {
+    async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
         let mut phase = match start.doubt {
             Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
@@ -214,15 +183,30 @@ impl Conductor {
             phase = match phase {
                 Phase::Call => self.call().await?,
                 Phase::Doubt(doubt) => self.in_doubt(*doubt).await?,
-                Phase::Done(came) => return Ok(came),
+                Phase::Done => return Ok(()),
             };
         }
     }
 
     // ---- the call ---------------------------------------------------------------------------------------------------
 
-    /// Intent, window, call, record.
+    /// Intent, window, call, record. A transactional step of the run does not begin meanwhile.
     async fn call(&mut self) -> Result<Phase, Interrupted> {
+        conduct::until_lease(&self.live, &self.step).await?;
+        self.calling(true);
+        let phase = self.call_and_record().await;
+        self.calling(false);
+        phase
+    }
+
+    fn calling(&self, calling: bool) {
+        if let Some(conducted) = self.live.lock().conducts.get_mut(&self.step) {
+            conducted.calling = calling;
+        }
+        self.live.ring();
+    }
+
+    async fn call_and_record(&mut self) -> Result<Phase, Interrupted> {
         let shared = self.live.shared.clone();
         let mut late: u32 = 0;
         let (seq, intent, ended) = loop {
@@ -246,7 +230,7 @@ impl Conductor {
         let number = self.attempts;
         let doubt = |died| Doubt { seq, intent: intent.clone(), windows: Vec::new(), died, verdict: None, probes: 0 };
         let (failure, in_doubt, fatal, not_before) = match ended {
-            Ended::Returned(Ok(payload)) => return Ok(Phase::Done(self.record(&doubt(false), Came::Value(payload)).await)),
+            Ended::Returned(Ok(payload)) => return Ok(self.record(&doubt(false), Came::Value(payload)).await),
             Ended::Returned(Err(Trouble::Error(error))) => {
                 let did_not_happen = crate::error::marks_did_not_happen(&*error);
                 let (failure, fatal, not_before) = describe(Trouble::Error(error));
@@ -270,14 +254,14 @@ impl Conductor {
         let failure = Failure { step: name::display(&self.step), attempts: number, ..failure };
         if fatal {
             let kind = if failure.kind == FailureKind::Unspecified as i32 { FailureKind::Fatal as i32 } else { failure.kind };
-            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await));
+            return Ok(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await);
         }
         self.sticky |= in_doubt;
         self.generation += u32::from(planted!("attempt_changes_key"));
         let exhausted = number >= self.spec.retry.attempts;
         if exhausted && !self.sticky {
             let failure = Failure { kind: FailureKind::Exhausted as i32, ..failure };
-            return Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await));
+            return Ok(self.record(&doubt(false), Came::Failure(failure)).await);
         }
         let delay = self.spec.retry.delay(number, shared.host.random()).max(not_before);
         let due = shared.host.wall().plus(delay);
@@ -304,7 +288,7 @@ impl Conductor {
             InDoubt::Probe if !exhausted => Ok(Phase::Doubt(Box::new(doubt(false)))),
             _ if exhausted && self.spec.on_exhausted == OnExhausted::Fail => {
                 let failure = Failure { kind: FailureKind::Exhausted as i32, code: "InDoubt".into(), ..failure };
-                Ok(Phase::Done(self.record(&doubt(false), Came::Failure(failure)).await))
+                Ok(self.record(&doubt(false), Came::Failure(failure)).await)
             }
             _ => self.hold(&failure.message),
         }
@@ -313,7 +297,7 @@ impl Conductor {
     /// Records the intent and waits until it is synced.
     async fn arm(&mut self) -> Result<Armed, Interrupted> {
         let shared = self.live.shared.clone();
-        self.until_lease().await?;
+        conduct::until_lease(&self.live, &self.step).await?;
         let generation = shared.lease.generation();
         let sent = shared.host.boot();
         let member = shared.member();
@@ -428,7 +412,7 @@ impl Conductor {
     }
 
     /// Records the result. If the run has moved meanwhile, states it as a verdict instead.
-    async fn record(&self, doubt: &Doubt, came: Came) -> Came {
+    async fn record(&self, doubt: &Doubt, came: Came) -> Phase {
         let shared = &self.live.shared;
         let result = StepResult {
             step: Some((*self.step).clone()),
@@ -439,7 +423,13 @@ impl Conductor {
             kind: record::StepKind::Irreversible as i32,
             generation: self.generation,
         };
-        let seq = commit(&self.live, &mut self.live.lock(), Fact::Result(result.clone()), true);
+        let seq = {
+            let mut inner = self.live.lock();
+            let seq = commit(&self.live, &mut inner, Fact::Result(result.clone()), true);
+            conduct::land(&mut inner, &self.step, seq, came);
+            seq
+        };
+        self.live.ring();
         // The body goes on at once; only a lost fence makes the result go another way.
         let (live, doubt) = (self.live.clone(), doubt.clone());
         shared.host.spawn(Box::pin(async move {
@@ -453,7 +443,7 @@ impl Conductor {
                 settle::settle(&live, &doubt, result).await;
             }
         }));
-        came
+        Phase::Done
     }
 
     // ---- in doubt ---------------------------------------------------------------------------------------------------
@@ -468,7 +458,7 @@ impl Conductor {
                     {
                         return self.refuse_verdict(doubt.intent, &why).await;
                     }
-                    return Ok(Phase::Done(self.record(&doubt, came).await));
+                    return Ok(self.record(&doubt, came).await);
                 }
                 Some(Happened::Closed(_)) => {
                     if !verdict.forced {
@@ -530,7 +520,7 @@ impl Conductor {
         loop {
             let asked = shared.host.boot();
             let why = match self.ask_once().await? {
-                Ok(Fate::Happened(payload)) => return Ok(Phase::Done(self.record(&doubt, Came::Value(payload)).await)),
+                Ok(Fate::Happened(payload)) => return Ok(self.record(&doubt, Came::Value(payload)).await),
                 Ok(Fate::Closed) => return Ok(self.closed()),
                 Ok(Fate::NotSeen) => {
                     if asked >= self.window_end(&mut doubt) || planted!("window_ignored") {
@@ -632,32 +622,8 @@ impl Conductor {
         Err(Interrupted)
     }
 
-    /// Waits until `due` in a way that lets the run leave memory.
     async fn wait(&self, due: Wall, reason: String) -> Result<(), Interrupted> {
-        let waits = |waits| {
-            if let Some(conducted) = self.live.lock().conducts.get_mut(&self.step) {
-                conducted.waits = waits;
-            }
-            self.live.bell.notify_one();
-        };
-        waits(Some((due, reason)));
-        let interrupted = tokio::select! {
-            biased;
-            _ = self.live.interrupted() => true,
-            () = sleep_until(&*self.live.shared.host, due) => false,
-        };
-        waits(None);
-        if interrupted { Err(Interrupted) } else { Ok(()) }
-    }
-
-    /// Waits until the lease permits a call.
-    async fn until_lease(&self) -> Result<(), Interrupted> {
-        let shared = &self.live.shared;
-        while !shared.lease.good(shared.host.boot()) {
-            let due = shared.host.wall().plus(shared.settings.lease.renew / 4);
-            self.wait(due, format!("{}: the node's lease has lapsed", name::display(&self.step))).await?;
-        }
-        Ok(())
+        conduct::wait(&self.live, &self.step, due, reason).await
     }
 }
 

@@ -39,6 +39,10 @@ impl Lease {
     pub fn good(&self, now: Boot) -> bool {
         now.nanos() < self.deadline.load(Ordering::SeqCst)
     }
+    /// Time until the self-fence.
+    pub fn left(&self, now: Boot) -> Duration {
+        Boot::from_nanos(self.deadline.load(Ordering::SeqCst)).since(now)
+    }
     /// The lapse-free stretch that this moment belongs to.
     pub fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::SeqCst))

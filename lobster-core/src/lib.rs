@@ -33,7 +33,21 @@
 //! ```
 //!
 //! What each kind of step promises, and what happens when the fate of an irreversible call is unknown, is told by the documentation
-//! of [`macro@step`].
+//! of [`macro@step`]. A `transactional` step writes to tables of the application in the very transaction that records it.
+//!
+//! The store is named by a URL: `sqlite://shop.db` for the processes of one machine (feature `sqlite`, on by default), `postgres://..` for those
+//! of any number of hosts (feature `postgres`), `memory:` for tests. Tasks and steps are the same on each:
+//!
+//! ```no_run
+//! # use lobster_core::{Ctx, Lobster, Result, Settings, task};
+//! # #[task] async fn greet(_ctx: Ctx, name: String) -> Result<String> { Ok(format!("hello {name}")) }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let url = std::env::var("LOBSTER_STORE").unwrap_or("postgres://worker@db.example.com/shop?lobster_connections=20".into());
+//! let lobster = Lobster::open(&url).task(greet).settings(Settings::fast()).start().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod builder;
 mod call;
@@ -41,6 +55,7 @@ mod check;
 mod client;
 mod codec;
 mod committer;
+mod conduct;
 mod crash;
 mod ctx;
 mod drive;
@@ -62,6 +77,7 @@ mod settle;
 mod spec;
 mod state;
 mod step_key;
+mod transactional;
 mod view;
 mod watch;
 mod worker;
@@ -85,6 +101,10 @@ pub use lobster_macros::step;
 pub use lobster_macros::task;
 pub use lobster_store as store;
 pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
+#[cfg(feature = "postgres")]
+pub use lobster_store::postgres::PgTx;
+#[cfg(feature = "sqlite")]
+pub use lobster_store::sqlite::SqliteTx;
 pub use name::Key;
 pub use registry::{Task, TaskFn, TaskOptions, TaskRun};
 pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings, SnapshotSettings, StateSettings};
@@ -113,4 +133,6 @@ mod documents {
     struct State;
     #[doc = include_str!("../../docs/guides/changing-state.md")]
     struct ChangingState;
+    #[doc = include_str!("../../docs/guides/fleet.md")]
+    struct Fleet;
 }

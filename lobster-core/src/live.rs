@@ -8,13 +8,13 @@ use crate::{
     image::{BySteps, Image, Known, Shown},
     state::{
         loan::{Loans, States},
-        plan::{Folding, Tally},
+        plan::{self, Folding, Tally},
     },
 };
 use bytes::Bytes;
 use lobster_store::contract::{
     Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
-    record::{Came, StateChange, StepName, StepResult},
+    record::{Came, Changed, StateChange, StepName, StepResult},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -68,19 +68,30 @@ pub(crate) struct Live {
     pub turned: Notify,
 }
 
+/// What surrounds a change in its row: tags, lengths and its seq, at their longest.
+const FRAME_BYTES: usize = 24;
+
 /// A seq that is not known to be synced: its delta, its changes, or both.
+#[derive(Clone)]
 pub(crate) struct Pending {
     pub deltas: Bytes,
-    pub changes: Bytes,
+    /// Shared with what is to be folded; encoded when they are put into a row.
+    pub changes: Vec<Arc<Changed>>,
+    /// Encoded bytes of the changes, or a few more.
+    pub changes_bytes: usize,
     /// Of an intent: what takes its place if the store refuses it.
     pub refused: Option<Bytes>,
     pub progress: bool,
 }
 
 impl Pending {
-    /// Encoded bytes.
+    pub fn new(deltas: Bytes, changes: Vec<Arc<Changed>>, progress: bool) -> Self {
+        let changes_bytes = changes.iter().map(|changed| plan::size(changed) + FRAME_BYTES).sum();
+        Self { deltas, changes, changes_bytes, refused: None, progress }
+    }
+    /// Encoded bytes, or a few more.
     pub fn bytes(&self) -> usize {
-        self.deltas.len() + self.changes.len()
+        self.deltas.len() + self.changes_bytes
     }
 }
 
@@ -151,6 +162,8 @@ pub(crate) struct Open {
     pub state: CallState,
     pub waker: Option<Waker>,
     pub durable: bool,
+    /// It runs in a transaction of the store: dropped before it began, it is begun all the same.
+    pub transactional: bool,
     /// States of a step that completed, until its changes are recorded.
     pub loans: Loans,
     /// It is a round of a repeated step that is not the last one.
@@ -159,13 +172,15 @@ pub(crate) struct Open {
     pub since: Option<u64>,
 }
 
-/// An engine task that conducts an irreversible step.
+/// An engine task that conducts a step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conducted {
     /// The open call that waits for it, unless it was dropped.
     pub call: Option<u64>,
     /// Until when it only waits, and why.
     pub waits: Option<(Wall, String)>,
+    /// An irreversible call is between its intent and its record.
+    pub calling: bool,
 }
 
 /// Calls of one step in one scope.
@@ -202,6 +217,8 @@ pub(crate) struct Inner {
     pub queued: bool,
     /// Answers in a row that found the run's row locked by somebody else.
     pub busy: u32,
+    /// A transaction has this seq for its record: nothing from it on is offered until it has ended.
+    pub alone: Option<Seq>,
     /// Row ends that this holder was given or has sent, from `synced` on.
     pub marks: VecDeque<RowEnd>,
     /// Row ends that the store has acknowledged, beyond `synced`: should it lose them, they are offered as the same rows again.
@@ -226,7 +243,7 @@ pub(crate) struct Inner {
     /// Calls with a result, in the order in which they got it.
     pub ready: VecDeque<u64>,
     /// Calls whose results an engine task recorded, in seq order.
-    pub landed: VecDeque<u64>,
+    pub landed: BTreeMap<Seq, u64>,
     /// The call that is recorded and waits to be synced before its turn.
     pub syncing: Option<(u64, Seq)>,
     /// The one call that may be shown its result in this poll.
@@ -262,6 +279,7 @@ impl Live {
             sync_to: 0,
             in_flight: false,
             busy: 0,
+            alone: None,
             queued: false,
             marks: VecDeque::from([stored]),
             ends: VecDeque::new(),
@@ -279,7 +297,7 @@ impl Live {
             next_call: 0,
             conducts: BTreeMap::new(),
             ready: VecDeque::new(),
-            landed: VecDeque::new(),
+            landed: BTreeMap::new(),
             syncing: None,
             turn: None,
             shown: false,

@@ -63,7 +63,10 @@ impl Default for LeaseSettings {
 pub struct RunSettings {
     /// Runs executing at once. Default 100.
     pub executing: usize,
-    /// The longest time between two looks for work that no hint announced. Default 1 s.
+    /// The longest time between two looks for work that no hint announced. Default 1 s. On PostgreSQL, while hints of other processes
+    /// are heard, a node that executes nothing takes twice as long: what comes due then, or what was submitted and its hint lost, is
+    /// found within two polls. A run that killed its process again and again is looked for at every tenth look there, and whenever this
+    /// node revoked another.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
     /// A run that only waits for something the engine knows, longer than this, leaves memory and comes back when it is due.

@@ -18,7 +18,8 @@ pub struct Spec {
     pub retry: Retry,
     /// Longest time of one attempt, in milliseconds (ordinary and durable steps).
     pub timeout_ms: Option<u64>,
-    /// D: longest time of one call, in milliseconds (irreversible steps); `None`: 10 s.
+    /// D: longest time of one call, in milliseconds (irreversible and transactional steps); `None`: 10 s, and as the store says for a
+    /// transaction.
     pub max_duration_ms: Option<u64>,
     /// What happens when a call's fate is unknown (irreversible steps).
     pub in_doubt: InDoubt,
@@ -39,6 +40,8 @@ pub enum StepKind {
     Durable,
     /// Intent first, then the call; a policy for the case that its fate is unknown.
     Irreversible,
+    /// What the step writes and its record are one transaction of the store.
+    Transactional,
 }
 
 /// What happens when the fate of an irreversible call is unknown.
@@ -120,6 +123,10 @@ impl Spec {
     /// An irreversible step, without a name yet.
     pub const fn irreversible(in_doubt: InDoubt) -> Self {
         Self::of(StepKind::Irreversible, in_doubt)
+    }
+    /// A transactional step, without a name yet.
+    pub const fn transactional() -> Self {
+        Self::of(StepKind::Transactional, InDoubt::Hold)
     }
     pub(crate) fn max_duration(&self) -> Duration {
         Duration::from_millis(self.max_duration_ms.unwrap_or(10_000))

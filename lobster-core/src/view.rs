@@ -176,8 +176,8 @@ pub(crate) fn run_view(stored: &Stored, synced: Seq) -> Result<RunView, Error> {
         steps.take(seq, fact);
     }
     for (step, done) in &image.rounds {
-        let attempt = image.known.get(step).and_then(|known| known.attempt.clone());
-        steps.round(step, *done, attempt.map(|(_, attempt)| attempt), image.tail);
+        let attempt = image.known.get(step).and_then(|known| known.attempt.as_deref());
+        steps.round(step, *done, attempt.map(|(_, attempt)| attempt.clone()), image.tail);
     }
     let outcome = match &stored.ended {
         None => None,

@@ -17,7 +17,7 @@ use lobster_store::contract::{
     record::{Ending, Kind, Outcome},
 };
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -45,25 +45,32 @@ impl Slots {
     }
 }
 
+/// One of so many polls looks for suspects, where not every one does.
+const SUSPECTS: u32 = 10;
+
 /// The worker's loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let _gone = GoneGuard(shared.clone());
     let mut hints = shared.tiers.wake.hints();
     // A suspect that waits until nothing else executes.
     let mut suspect: Option<Grant> = None;
-    let mut polled = Boot::default();
+    let (mut polled, mut looks) = (Boot::default(), 0);
     while !shared.stopping() {
         let now = shared.host.boot();
         if now.since(polled) >= shared.settings.run.poll {
             polled = now;
-            if suspect.is_none() {
+            let stride = shared.tiers.wake.stride();
+            // Where a look is dear, suspects are looked for less often: they come from nodes that were revoked.
+            let all = stride == 1 || looks % SUSPECTS == 0 || shared.revoked.swap(false, Ordering::SeqCst);
+            looks += 1;
+            if suspect.is_none() && all {
                 suspect = claim(&shared, 1, true).await.pop();
             }
             if shared.may_have_strays() && strays(&shared, suspect.as_ref()).await {
                 shared.no_strays(now);
             }
         }
-        let mut more = false;
+        let (mut more, mut wait) = (false, shared.settings.run.poll);
         match &suspect {
             Some(_) if shared.slots.busy() > 0 => {}
             Some(_) => {
@@ -79,6 +86,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 let limit = shared.slots.free().min(limits::BATCH_RUNS);
                 let grants = claim(&shared, limit, false).await;
                 more = !grants.is_empty() && grants.len() == limit;
+                if grants.is_empty() && shared.slots.busy() == 0 {
+                    wait = wait.saturating_mul(shared.tiers.wake.stride());
+                }
                 begin(&shared, grants).await;
             }
         }
@@ -89,7 +99,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.work.notified() => {}
             seen = shared.tiers.wake.hinted(hints) => hints = seen,
-            () = shared.host.sleep(shared.settings.run.poll) => {}
+            () = shared.host.sleep(wait) => {}
         }
     }
     if let Some(grant) = suspect {

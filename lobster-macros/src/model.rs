@@ -34,6 +34,8 @@ pub struct Shape {
     pub ctx: Argument,
     pub args: Vec<Argument>,
     pub states: Vec<StateArgument>,
+    /// What the `&mut` of a transactional step's second parameter is to.
+    pub transaction: Option<Type>,
     pub output: Type,
 }
 
@@ -61,6 +63,7 @@ pub enum Kind {
     Ordinary,
     Durable,
     Irreversible(Irreversible),
+    Transactional { max_duration_ms: Option<u64> },
 }
 
 /// What only an irreversible step has.

@@ -4,6 +4,10 @@
 //!
 //! Users of lobster never need this crate directly; `lobster-core` re-exports it as `lobster_core::store`.
 //!
+//! The tiers: [`memory`], for tests; `sqlite` (feature `sqlite`, on by default), one file for the processes of one host; `postgres` (feature
+//! `postgres`), one schema for processes of any number of hosts. Each gives business code its own transactions: `MemoryTx`, `SqliteTx`,
+//! `PgTx`.
+//!
 //! # Writing a tier
 //!
 //! A tier is one value, or several, that keep the four promises of the [`contract`]: [`Journal`](contract::Journal) (runs with their
@@ -18,7 +22,9 @@
 //!    acknowledged is synced, except a relaxed append and a fold; a synced append makes everything durable that was appended to its
 //!    runs or folded before, and a crash that takes a row back takes back the folds that cover it. An outcome that is not known is
 //!    [`Failed::Unknown`](contract::Failed::Unknown), never a failure. Records are bytes: a tier stores them and their checksums, and
-//!    checks nothing.
+//!    checks nothing. [`transact`](contract::Journal::transact) begins only if [`decide_hold`](contract::decide_hold) says so of the
+//!    locked row, and commits what business code wrote together with the row it returns; a tier without transactions for others says
+//!    so in [`business`](contract::Journal::business).
 //! 2. Implement `conformance::Harness` (feature `conformance`) and call `conformance!` once, in a file under `tests/`: each
 //!    sentence of the contract becomes a test. What cannot be done to a tier in a test (moving its clock, crashing it, proving a
 //!    death) stands there as well, and the cases that need it are left out.

@@ -299,6 +299,6 @@ fn every_kind_has_its_published_number() {
     }
     check!(Codec, "CODEC": Unspecified, Json);
     check!(FailureKind, "FAILURE_KIND": Unspecified, Fatal, Exhausted, Panic, Timeout, Encoding, Refused);
-    check!(StepKind, "STEP_KIND": Ordinary, Durable, Irreversible);
+    check!(StepKind, "STEP_KIND": Ordinary, Durable, Irreversible, Transactional);
     assert_eq!(published.all_enums().count(), 3, "no other kinds are published");
 }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use lobster_store::{
     Tiers,
     contract::{
-        Answer, Attention, Batch, Cancelled, Claim, Failed, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
-        Restored, Result, RunId, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
+        Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
+        NewRun, NewVerdict, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
     },
 };
 use std::{
@@ -154,6 +154,14 @@ impl Journal for Flaky {
             Mood::Well | Mood::Held | Mood::Fitful | Mood::Farewell => self.inner.append(batch).await,
         }
     }
+    fn business(&self) -> Option<BusinessKind> {
+        self.inner.business()
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
+        self.inner.transact(hold, work).await
+    }
+
     async fn fold(&self, fold: Fold) -> Result<Folded> {
         self.inner.fold(fold).await
     }

@@ -1,4 +1,4 @@
-//! What several tests of the engine share: engines on either embedded store, and an outside world that counts.
+//! What several tests of the engine share: engines on every store, and an outside world that counts.
 //!
 //! Invariant: helpers wait on signals, never on the clock.
 
@@ -9,7 +9,12 @@ pub mod steered;
 pub mod world;
 
 use lobster_core::{Builder, Client, Lobster, OsHost, Reason, RunId, Settings};
-use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
+use lobster_store::{
+    Tiers,
+    memory::Memory,
+    postgres::{Options, Postgres},
+    sqlite::Sqlite,
+};
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -20,7 +25,7 @@ use tokio::sync::{Notify, OnceCell};
 /// Where an engine of a test keeps its runs.
 pub struct Place {
     url: String,
-    /// In a file: beside the ones that its engines open by URL, for whoever looks on.
+    /// Of a store with a URL: beside the ones that its engines open by it, for whoever looks on.
     tiers: OnceCell<Tiers>,
     folder: Option<tempfile::TempDir>,
 }
@@ -37,6 +42,14 @@ impl Place {
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
         Self { url, tiers: OnceCell::new(), folder: Some(folder) }
     }
+    /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
+    pub fn postgres() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let database = lobster_servers::shared::postgres();
+        let mark = if database.contains('?') { '&' } else { '?' };
+        let url = format!("{database}{mark}lobster_local_path={}", folder.path().display());
+        Self { url, tiers: OnceCell::new(), folder: Some(folder) }
+    }
     /// A builder with the settings for tests.
     pub fn open(&self) -> Builder {
         let builder = Lobster::open(&self.url).settings(Settings::test());
@@ -48,6 +61,10 @@ impl Place {
     /// The URL.
     pub fn url(&self) -> &str {
         &self.url
+    }
+    /// The folder of its files; nothing in memory has one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(tempfile::TempDir::path)
     }
 }
 
@@ -87,21 +104,53 @@ pub async fn until(world: &str, what: &str, count: u64) {
     }
 }
 
-/// Writes tests once for both embedded stores: `on_both!(async fn a_sentence(place: Place) { .. })`.
+/// Writes tests once for all stores: `on_each!(async fn a_sentence(place) { .. })`; with `on one thread:` before them, for tests that
+/// decide who goes on.
 #[macro_export]
-macro_rules! on_both {
-    ($($(#[$attribute:meta])* async fn $name:ident($place:ident) $body:block)*) => {$(
+macro_rules! on_each {
+    (on one thread: $($tests:tt)*) => {
+        $crate::on_each! { @"current_thread" $($tests)* }
+    };
+    (@$flavor:tt $($(#[$attribute:meta])* async fn $name:ident($place:ident) $body:block)*) => {$(
         $(#[$attribute])*
         mod $name {
             use super::*;
             async fn test($place: $crate::Place) $body
-            #[tokio::test(flavor = "multi_thread")]
+            #[tokio::test(flavor = $flavor)]
             async fn memory() {
                 test($crate::Place::memory()).await;
             }
-            #[tokio::test(flavor = "multi_thread")]
+            #[tokio::test(flavor = $flavor)]
             async fn sqlite() {
                 test($crate::Place::sqlite()).await;
+            }
+            #[tokio::test(flavor = $flavor)]
+            async fn postgres() {
+                test($crate::Place::postgres()).await;
+            }
+        }
+    )*};
+    ($($tests:tt)*) => {
+        $crate::on_each! { @"multi_thread" $($tests)* }
+    };
+}
+
+/// Writes tests once for the stores that several processes share, without a runtime: `on_shared!(fn a_sentence(store) { .. })`, where
+/// `store()` is a new [`Place`].
+#[macro_export]
+macro_rules! on_shared {
+    ($($(#[$attribute:meta])* fn $name:ident($place:ident) $body:block)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+            fn test($place: fn() -> $crate::Place) $body
+            #[test]
+            fn sqlite() {
+                test($crate::Place::sqlite);
+            }
+            #[test]
+            fn postgres() {
+                test($crate::Place::postgres);
             }
         }
     )*};
@@ -111,15 +160,20 @@ fn clock() -> Arc<OsHost> {
     Arc::new(OsHost::current().expect("tests run inside a runtime"))
 }
 
-/// The stores in a file.
-pub async fn stores_in(file: &Path) -> Tiers {
-    Tiers::of(Sqlite::open(file, clock()).await.expect("the file can be opened"), "sqlite")
+/// The stores that a URL names.
+pub async fn stores_of(url: &str) -> Tiers {
+    match url.strip_prefix("sqlite://") {
+        Some(file) => Tiers::of(Sqlite::open(Path::new(file), clock()).await.expect("the file can be opened"), "sqlite"),
+        None => {
+            let options = Options::from_url(url).expect("a place that is not in memory or in a file is on a server");
+            Tiers::of(Postgres::open(options, clock()).await.expect("the database can be opened"), "postgres")
+        }
+    }
 }
 
 /// The stores of a place, to be opened by several engines, or to look on.
 pub async fn tiers(place: &Place) -> Tiers {
-    let file = || place.url().strip_prefix("sqlite://").expect("a place that is not in memory is in a file");
-    place.tiers.get_or_init(async || stores_in(Path::new(file())).await).await.clone()
+    place.tiers.get_or_init(|| stores_of(place.url())).await.clone()
 }
 
 /// Looks, and looks again at every hint of the store, until there is something to see.

@@ -1,4 +1,5 @@
-//! A host that a test steers by what happens in its world: tasks of the engine that wait, hours that pass at once.
+//! Hosts of tests: one that a test steers by what happens in its world (tasks of the engine that wait, hours that pass at once), and
+//! one whose clock wakes nobody.
 //!
 //! Invariant: what the world says nothing about is as it is.
 
@@ -9,6 +10,9 @@ use std::{sync::Arc, time::Duration};
 
 /// From here on a wait ends only when an hour passes.
 const LONG: Duration = Duration::from_secs(20);
+
+/// A pause for breath.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// The host of a world, steered by these happenings:
 ///
@@ -71,5 +75,43 @@ impl Host for Steered {
     }
     fn random(&self) -> u64 {
         self.os.random()
+    }
+}
+
+/// A host on which no wait ends that is longer than a moment: whoever goes on was woken by somebody.
+#[derive(Debug)]
+pub struct Timeless(OsHost);
+
+impl Timeless {
+    /// The host, on the current runtime.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(OsHost::current().expect("tests run inside a runtime")))
+    }
+}
+
+impl Clock for Timeless {
+    fn boot(&self) -> Boot {
+        self.0.boot()
+    }
+    fn wall(&self) -> Wall {
+        self.0.wall()
+    }
+}
+
+impl Host for Timeless {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+    fn spawn_lease(&self, task: BoxFuture<'static, ()>) -> std::io::Result<()> {
+        self.0.spawn_lease(task)
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        match duration < MOMENT {
+            true => self.0.sleep(duration),
+            false => Box::pin(std::future::pending()),
+        }
+    }
+    fn random(&self) -> u64 {
+        self.0.random()
     }
 }

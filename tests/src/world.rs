@@ -117,6 +117,13 @@ impl World {
         }
         all
     }
+    /// Waits until what was heard is enough.
+    pub fn until(&self, mut enough: impl FnMut(&[Event]) -> bool) {
+        let (state, news) = &*self.state;
+        let state = state.lock().expect("no code that can panic runs under this lock");
+        let waited = news.wait_while(state, |state| !enough(&state.events));
+        drop(waited.expect("no code that can panic runs under this lock"));
+    }
     /// Waits until so many events were heard, or nobody speaks for `patience` any more; returns how many there are.
     pub fn wait_for(&self, count: usize, patience: std::time::Duration) -> usize {
         let (state, news) = &*self.state;

@@ -297,7 +297,14 @@ fn cargo(arguments: &[&str]) -> String {
 
 #[test]
 fn the_embedded_default_brings_no_tls_no_http_and_no_network_store() {
-    let tree = cargo(&["tree", "-p", "lobster-core", "-e", "normal", "--offline", "--prefix", "none", "--format", "{p}"]);
+    assert_light("lobster-core", "normal");
+    // What `cargo run --example` builds.
+    assert_light("lobster-examples", "normal,dev");
+}
+
+/// Without features that somebody asks for, a package brings nothing that speaks over a network.
+fn assert_light(package: &str, edges: &str) {
+    let tree = cargo(&["tree", "-p", package, "-e", edges, "--offline", "--prefix", "none", "--format", "{p}"]);
     let names: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains("sqlx-sqlite"), "the default has SQLite: {names:?}");
     let network = [
@@ -326,7 +333,7 @@ fn the_embedded_default_brings_no_tls_no_http_and_no_network_store() {
         .filter(|name| network.iter().any(|word| **name == *word || name.starts_with(&format!("{word}-"))))
         .map(|name| (*name).to_owned())
         .collect();
-    assert_none("the default features of lobster-core bring", &found);
+    assert_none(&format!("the default features of {package} bring"), &found);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a round begins with a fresh store, and its bare rate was measured immediately before it.
 
+mod across;
+mod filled;
 mod many;
 mod one;
 pub mod restart;
@@ -13,7 +15,7 @@ use crate::{
     Result,
     bare::Bare,
     options::{Options, Store},
-    site::Site,
+    site::{Place, Site},
 };
 
 /// A figure.
@@ -26,8 +28,30 @@ pub struct Figure {
     /// Is a value to be set beside the rate of bare commits, or what else its round was measured beside?
     pub beside: bool,
     /// What the store promises for what is measured.
-    pub mode: &'static str,
+    mode: &'static str,
+    /// Clients that commit to the bare store at once, where it can have several.
+    clients: usize,
     what: What,
+}
+
+impl Figure {
+    /// Can this store be asked for it?
+    pub fn is_on(&self, store: Store) -> bool {
+        match self.what {
+            What::Weight(_) | What::Filled(_) | What::Across => store == Store::Postgres,
+            What::Restart(..) => store != Store::Memory,
+            What::Rounds(rounds::Told::Rows) => store == Store::Sqlite,
+            _ => true,
+        }
+    }
+
+    /// What the store promises, and how many runs lie in it, where that is what the figure is about.
+    pub fn mode(&self, options: &Options) -> String {
+        match self.what {
+            What::Filled(_) => format!("{} {}", options.scaled(options.rows), self.mode),
+            _ => self.mode.to_owned(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -38,6 +62,12 @@ enum What {
     Many(many::Kind),
     /// Single submits, or one of many.
     Submits(submits::Kind),
+    /// What the server counts for a step of many runs.
+    Weight(many::Told),
+    /// A store that many runs lie in.
+    Filled(filled::With),
+    /// From one node to another.
+    Across,
     /// A killed process and its successor: steps done before, and whether the run has a state.
     Restart(u32, bool),
     /// One change of a large state.
@@ -53,23 +83,34 @@ pub const FIGURES: &[Figure] = &[
     figure("W1d", "steps/s", "synced", What::One(one::Kind::Durable, 1_000)),
     figure("W1i", "steps/s", "synced", What::One(one::Kind::Irreversible, 1_000)),
     figure("W2", "steps/s", "relaxed steps, synced claim and finish", What::Many(many::Kind::Ordinary)),
-    figure("W2i", "steps/s", "synced", What::Many(many::Kind::Irreversible)),
+    Figure { clients: 16, ..figure("W2i", "steps/s", "synced", What::Many(many::Kind::Irreversible)) },
+    alone("W2s", "/step", "statements, from the start of the node", What::Weight(many::Told::Statements)),
+    alone("W2c", "/step", "commits, from the start of the node", What::Weight(many::Told::Commits)),
+    alone("W2w", "B/step", "write-ahead log, from the start of the node", What::Weight(many::Told::Wal)),
     figure("W3", "runs/s", "synced", What::Submits(submits::Kind::Single)),
     figure("W3b", "runs/s", "synced", What::Submits(submits::Kind::All)),
-    Figure { name: "W5", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart(500, false) },
+    alone("W5", "ms", "relaxed steps", What::Restart(500, false)),
+    figure("W7", "steps/s", "ended runs lie in the tables; bare: an empty store", What::Filled(filled::With::Ended)),
+    alone("W8", "/s", "runs are due next month; statements of an idle node", What::Filled(filled::With::Waiting)),
+    alone("W16", "ms", "synced submit; 99th percentile", What::Across),
     figure("W6", "us/step", "relaxed steps; bare: encoding the field", What::State(state::Kind::Fields, state::Told::Time)),
     figure("W6b", "B/step", "bare: the whole state", What::State(state::Kind::Fields, state::Told::Bytes)),
     figure("W6log", "us/step", "relaxed steps; bare: a tenth of the size", What::State(state::Kind::Log, state::Told::Time)),
     figure("W6logb", "B/step", "bare: a tenth of the size", What::State(state::Kind::Log, state::Told::Bytes)),
     figure("W6table", "us/step", "relaxed steps; bare: a tenth of the size", What::State(state::Kind::Table, state::Told::Time)),
     figure("W6tableb", "B/step", "bare: a tenth of the size", What::State(state::Kind::Table, state::Told::Bytes)),
-    Figure { name: "W11", unit: "ms", beside: false, mode: "relaxed steps", what: What::Restart(10_000, true) },
+    alone("W11", "ms", "relaxed steps", What::Restart(10_000, true)),
     figure("W12", "rounds/s", "relaxed rounds, synced finish", What::Rounds(rounds::Told::Rate)),
-    Figure { name: "W12rows", unit: "rows", beside: false, mode: "stored at the end", what: What::Rounds(rounds::Told::Rows) },
+    alone("W12rows", "rows", "stored at the end", What::Rounds(rounds::Told::Rows)),
 ];
 
 const fn figure(name: &'static str, unit: &'static str, mode: &'static str, what: What) -> Figure {
-    Figure { name, unit, beside: true, mode, what }
+    Figure { name, unit, beside: true, mode, clients: 1, what }
+}
+
+/// A figure that is not set beside anything.
+const fn alone(name: &'static str, unit: &'static str, mode: &'static str, what: What) -> Figure {
+    Figure { beside: false, ..figure(name, unit, mode, what) }
 }
 
 /// One round.
@@ -111,31 +152,22 @@ const COMMITS: u32 = 500;
 
 /// Measures a figure; `None`: the store has no such thing.
 pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<Option<Vec<Round>>> {
-    if matches!(figure.what, What::Restart(..)) && options.store == Store::Memory {
+    if !figure.is_on(site.store) {
         return Ok(None);
     }
-    let mut bare = match options.store {
-        Store::Sqlite => Some(Bare::open(&site.path()).await?),
-        Store::Memory => None,
+    let filled = match figure.what {
+        What::Filled(with) => Some(filled::fill(site.place(), with, options.scaled(options.rows)).await?),
+        _ => None,
     };
+    let mut bare = Bare::open(site, figure.clients).await?;
     let mut rounds = Vec::with_capacity(options.rounds);
-    for _ in 0..options.rounds {
+    for number in 0..options.rounds {
         let commits = match &mut bare {
             Some(bare) => Some(bare.measure(options.scaled(COMMITS)).await?),
             None => None,
         };
         let stage = Stage { site, options, sync: commits.map_or(0.0, |commits| commits.median) };
-        let taken: Taken = match &figure.what {
-            What::One(kind, steps) => one::round(&stage, *kind, *steps).await?.into(),
-            What::Many(kind) => many::round(&stage, *kind).await?.into(),
-            What::Submits(kind) => submits::round(&stage, *kind).await?.into(),
-            What::Restart(done, state) => restart::round(&stage, *done, *state).await?.into(),
-            What::State(kind, told) => state::round(&stage, *kind, *told).await?,
-            What::Rounds(told) => match rounds::round(&stage, *told).await? {
-                Some(taken) => taken,
-                None => return Ok(None),
-            },
-        };
+        let Some(taken) = round(&stage, figure, filled.as_ref(), number).await? else { return Ok(None) };
         let Taken { value, syncs, beside } = taken;
         rounds.push(Round { value, syncs, bare: beside.or(commits.map(|commits| commits.rate)) });
     }
@@ -143,4 +175,20 @@ pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<
         bare.close().await?;
     }
     Ok(Some(rounds))
+}
+
+async fn round(stage: &Stage<'_>, figure: &Figure, filled: Option<&Place>, number: usize) -> Result<Option<Taken>> {
+    let filled = || filled.ok_or("nothing was filled");
+    Ok(Some(match &figure.what {
+        What::One(kind, steps) => one::round(stage, *kind, *steps).await?.into(),
+        What::Many(kind) => many::round(stage, *kind).await?.into(),
+        What::Weight(told) => return many::weight(stage, *told).await,
+        What::Filled(filled::With::Ended) => filled::round(stage, filled()?, number).await?,
+        What::Filled(filled::With::Waiting) => return filled::idle(stage, filled()?).await,
+        What::Across => across::round(stage).await?.into(),
+        What::Submits(kind) => submits::round(stage, *kind).await?.into(),
+        What::Restart(done, state) => restart::round(stage, *done, *state).await?.into(),
+        What::State(kind, told) => state::round(stage, *kind, *told).await?,
+        What::Rounds(told) => return rounds::round(stage, *told).await,
+    }))
 }

@@ -3,7 +3,7 @@
 //! Invariant: time runs from before the successor's start to its word that a step's body that never ran has begun.
 
 use super::{Stage, state};
-use crate::{Result, meter::Meter, options::Child, site};
+use crate::{Result, meter::Meter, options::Child};
 use lobster_core::{Ctx, Field, Lobster, State, StepCtx, step, task};
 use std::{
     process::Stdio,
@@ -75,8 +75,8 @@ async fn long_with_state(ctx: Ctx, steps: u32) -> lobster_core::Result<u32> {
 
 /// One life of the process.
 pub async fn child(child: Child) -> Result<()> {
-    let (path, steps, state) = (child.path.clone(), child.steps, child.state);
-    let (tiers, meter) = site::sqlite(&path).await?;
+    let (steps, state) = (child.steps, child.state);
+    let (tiers, meter) = child.place.open().await?;
     if LIFE.set(Life { child, meter }).is_err() {
         return Err("a process has one life".into());
     }
@@ -91,12 +91,12 @@ pub async fn child(child: Child) -> Result<()> {
 
 /// Milliseconds from process start to first new step; no synced statements are counted, they are in another process.
 pub async fn round(stage: &Stage<'_>, done: u32, state: bool) -> Result<(f64, u64)> {
-    let path = stage.site.path();
+    let place = stage.site.place();
     let done = stage.options.scaled(done);
     let steps = 2 * done;
     let life = |first: bool| {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
-        command.arg("child").arg(&path).arg(steps.to_string()).arg(done.to_string());
+        command.arg("child").args(place.words()).arg(steps.to_string()).arg(done.to_string());
         command.arg(if first { "first" } else { "second" }).arg(if state { "state" } else { "none" });
         command.stdout(Stdio::piped()).kill_on_drop(true);
         command.spawn()

@@ -3,7 +3,7 @@
 //! Invariant: the window opens at the first round's call and closes when the finish is acknowledged.
 
 use super::{Stage, Taken};
-use crate::{Result, options::Store, site, work};
+use crate::{Result, site::Place, work};
 use lobster_core::{Ctx, Field, Flow, Lobster, State, StepCtx, step, task};
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{path::Path, time::Duration};
@@ -41,15 +41,9 @@ async fn counting(ctx: Ctx, to: u32) -> lobster_core::Result<u32> {
 
 /// Rounds per second, or stored rows; `None`: the store has none that can be counted.
 pub async fn round(stage: &Stage<'_>, told: Told) -> Result<Option<Taken>> {
-    if told == Told::Rows && stage.options.store == Store::Memory {
-        return Ok(None);
-    }
     let rounds = stage.options.scaled(ROUNDS);
-    let path = stage.site.path();
-    let (tiers, meter) = match stage.options.store {
-        Store::Sqlite => site::sqlite(&path).await?,
-        Store::Memory => stage.site.store().await?,
-    };
+    let place = stage.site.place();
+    let (tiers, meter) = place.open().await?;
     let lobster = Lobster::open("").tiers(tiers).task(counting).start().await?;
     work::watch(&meter);
     let run = lobster.submit(counting, rounds).await?;
@@ -58,9 +52,10 @@ pub async fn round(stage: &Stage<'_>, told: Told) -> Result<Option<Taken>> {
         return Err("rounds were lost".into());
     }
     lobster.shutdown(Duration::from_secs(5)).await;
-    let value = match told {
-        Told::Rate => f64::from(rounds) / window.took.as_secs_f64(),
-        Told::Rows => rows(&path).await?,
+    let value = match (told, &place) {
+        (Told::Rate, _) => f64::from(rounds) / window.took.as_secs_f64(),
+        (Told::Rows, Place::File(path)) => rows(path).await?,
+        (Told::Rows, _) => return Ok(None),
     };
     Ok(Some(Taken { value, syncs: window.syncs, beside: None }))
 }

@@ -1,6 +1,7 @@
 //! W6, W6log, W6table: one change of a large state, and what is written of it.
 //!
-//! Invariant: the state is filled and nothing is written of that any more when the first change begins.
+//! Invariant: the state is filled and folded, and nothing is written of that any more, when the first change begins. Otherwise the fold of
+//! what filled it, which is as large as the state, would fall among the changes that are measured.
 
 use super::{Stage, Taken};
 use crate::{Result, meter::Meter};
@@ -11,6 +12,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex},
     time::{Duration, Instant},
 };
+use tokio::sync::Notify;
 
 /// What the state is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +51,10 @@ const QUIET: Duration = Duration::from_millis(200);
 pub fn text(n: u32, bytes: usize) -> String {
     let number = n.to_string();
     // Padding by the formatter goes character by character, and would be most of what is measured.
-    "0".repeat((bytes - 2).saturating_sub(number.len())) + &number
+    let mut text = vec![b'0'; (bytes - 2).max(number.len())];
+    let at = text.len() - number.len();
+    text[at..].copy_from_slice(number.as_bytes());
+    String::from_utf8(text).expect("digits are UTF-8")
 }
 
 /// Many fields: the struct that a derive would write for `field_0` to `field_99`.
@@ -139,6 +144,10 @@ struct Plan {
 /// The meter of the run that is measured, and what its body saw.
 static SEEN: Mutex<(Option<Arc<Meter>>, Option<Seen>)> = Mutex::new((None, None));
 
+/// Rings when the state is filled, and when what filled it is folded.
+static FILLED: Notify = Notify::const_new();
+static FOLDED: Notify = Notify::const_new();
+
 #[derive(Clone, Copy)]
 struct Seen {
     took: Duration,
@@ -158,20 +167,29 @@ async fn changing(ctx: Ctx, plan: Plan) -> lobster_core::Result<()> {
             Kind::Table => fill_table(&ctx, from, to).await?,
         }
     }
+    // One before those that count: whoever takes the state next lets go of what the step that filled it kept, in case it failed.
+    change(&ctx, plan, changes).await?;
     all_is_synced(&ctx).await?;
+    FILLED.notify_one();
+    FOLDED.notified().await;
     let written_before = quiet(&meter).await;
     let (mark, began) = (meter.mark(), Instant::now());
     for n in 0..changes {
-        match kind {
-            Kind::Fields => change_field(&ctx, n).await?,
-            Kind::Log => append(&ctx, n).await?,
-            Kind::Table => change_entry(&ctx, n, size).await?,
-        }
+        change(&ctx, plan, n).await?;
     }
     let took = began.elapsed();
     all_is_synced(&ctx).await?;
     let seen = Seen { took, written_before, syncs: mark.until(meter.mark()).syncs };
     SEEN.lock().expect("no code that can panic runs under this lock").1 = Some(seen);
+    Ok(())
+}
+
+async fn change(ctx: &Ctx, plan: Plan, n: u32) -> lobster_core::Result<()> {
+    match plan.kind {
+        Kind::Fields => change_field(ctx, n).await?,
+        Kind::Log => append(ctx, n).await?,
+        Kind::Table => change_entry(ctx, n, plan.size).await?,
+    }
     Ok(())
 }
 
@@ -193,12 +211,19 @@ struct Change {
 }
 
 /// Changes of a state of this size, on a fresh store.
-async fn change(stage: &Stage<'_>, kind: Kind, size: u32) -> Result<Change> {
+async fn changes(stage: &Stage<'_>, kind: Kind, size: u32) -> Result<Change> {
     let changes = stage.options.scaled(CHANGES);
     let (tiers, meter) = stage.site.store().await?;
     *SEEN.lock().expect("no code that can panic runs under this lock") = (Some(meter.clone()), None);
     let lobster = Lobster::open("").tiers(tiers).task(changing).start().await?;
-    lobster.submit(changing, Plan { kind, size, changes }).await?.outcome().await?;
+    let run = lobster.submit(changing, Plan { kind, size, changes }).await?;
+    tokio::select! {
+        () = FILLED.notified() => {}
+        outcome = run.outcome() => return Err(format!("it ended before its state was filled: {outcome:?}").into()),
+    }
+    lobster.fold(run.id()).await?;
+    FOLDED.notify_one();
+    run.outcome().await?;
     let written = quiet(&meter).await;
     lobster.shutdown(Duration::from_secs(5)).await;
     let seen = SEEN.lock().expect("no code that can panic runs under this lock").1.ok_or("the body saw nothing")?;
@@ -223,9 +248,9 @@ pub async fn round(stage: &Stage<'_>, kind: Kind, told: Told) -> Result<Taken> {
     let beside = match (kind, told) {
         (Kind::Fields, Told::Time) => encoding_us(),
         (Kind::Fields, Told::Bytes) => (FIELDS * FIELD) as f64,
-        (Kind::Log | Kind::Table, _) => value(&change(stage, kind, (size / 10).max(1)).await?),
+        (Kind::Log | Kind::Table, _) => value(&changes(stage, kind, (size / 10).max(1)).await?),
     };
-    let change = change(stage, kind, size).await?;
+    let change = changes(stage, kind, size).await?;
     Ok(Taken { value: value(&change), syncs: change.syncs, beside: Some(beside) })
 }
 

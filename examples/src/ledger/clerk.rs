@@ -214,9 +214,11 @@ impl Clerk {
     /// Watchers hear at once, before the batch is synced: whoever kills then hits calls that are executed but not
     /// answered, which is where it hurts most.
     fn look_at_watches(&mut self) {
-        let reached = self.watches.extract_if(.., |(_, watch, _)| self.rules.reached(watch));
-        for (_, _, to) in reached {
-            to.send(Answer::Reached);
+        for (connection, watch, to) in std::mem::take(&mut self.watches) {
+            match self.rules.reached(&watch) {
+                Some(pid) => to.send(Answer::Reached { pid }),
+                None => self.watches.push((connection, watch, to)),
+            }
         }
     }
 }

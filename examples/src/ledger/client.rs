@@ -135,13 +135,13 @@ impl Client {
         self.note(Ask::Killed(killed)).await
     }
 
-    /// Waits, as long as it takes, until the job has come so far.
+    /// Waits, as long as it takes, until the job has come so far; returns the process at work that the watch prefers.
     ///
     /// # Errors
     /// The ledger did not understand.
-    pub async fn reached(&self, watch: Watch) -> Result<(), LedgerError> {
+    pub async fn reached(&self, watch: Watch) -> Result<u32, LedgerError> {
         match self.send(Ask::Watch(watch)).await.await {
-            Ok(Answer::Reached) => Ok(()),
+            Ok(Answer::Reached { pid }) => Ok(pid),
             Ok(other) => Err(refusal(other)),
             Err(_) => Err(LedgerError::Silent),
         }

@@ -117,8 +117,10 @@ impl Rules {
         Answer::Noted
     }
 
-    pub fn reached(&self, watch: &Watch) -> bool {
-        self.counts.executed >= watch.executed && self.at_work.contains(&watch.pid)
+    /// The process to be killed now, if a watch has come to its end.
+    pub fn reached(&self, watch: &Watch) -> Option<u32> {
+        let at_work = || watch.pids.iter().copied().find(|pid| self.at_work.contains(pid));
+        (self.counts.executed >= watch.executed).then(at_work).flatten()
     }
 }
 

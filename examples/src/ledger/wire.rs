@@ -114,8 +114,8 @@ pub struct Watch {
     pub executed: u64,
     /// From this count on, new calls wait until the next [`Killed`], [`Ask::Release`] or the end of the watcher's connection.
     pub hold: u64,
-    /// The process that must have begun a body.
-    pub pid: u32,
+    /// The processes of which one must have begun a body, the one that is preferred first.
+    pub pids: Vec<u32>,
 }
 
 /// How far the ledger has come.
@@ -198,7 +198,10 @@ pub enum Answer {
     /// Written down.
     Noted,
     /// To `Watch`.
-    Reached,
+    Reached {
+        /// The first of the watched processes that has begun a body.
+        pid: u32,
+    },
     /// To `Counts`.
     Counts(Counts),
     /// The question makes no sense.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use lexopt::{Arg, ValueExt};
 
-use crate::options::{database_file, number};
+use crate::database::Database;
+use crate::options::{file, number};
 
 /// Most kills that may be asked for.
 pub const CHAOS_MAX: u64 = 500;
@@ -19,8 +20,10 @@ Imports 11,008 navaids in pages of 20, as one resumable run whose state grows wi
 An import that was interrupted goes on; after one that has ended, the next begins.
 
 Options:
-  --db URL        where lobster keeps its records, beside it `<file>.tally`
-                  [default: sqlite file <target directory>/navaids/navaids.db]
+  --db URL        where lobster keeps its records: sqlite://records.db, or postgres://user@host/database in a build
+                  with `--features postgres`  [default: sqlite file <target directory>/navaids/navaids.db]
+  --tally FILE    where it notes what really happened
+                  [default: <file>.tally, for a server in <target directory>/navaids]
   --chaos N       kill the working process (SIGKILL) N times, spread over the import
   --seed S        draws the moments of the kills   [default: 1]
   --help          this text
@@ -49,6 +52,8 @@ pub enum Role {
 pub struct Options {
     /// Where lobster keeps its records.
     pub db: String,
+    /// The file of the tally.
+    pub tally: PathBuf,
     /// How many kills.
     pub chaos: u64,
     /// What the moments of the kills are drawn with.
@@ -56,33 +61,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults, with all files under `folder`.
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { db: format!("sqlite://{}", folder.join("navaids.db").display()), chaos: 0, seed: 1 }
-    }
-
-    /// The file of the records.
-    ///
-    /// # Errors
-    /// The URL names none.
-    pub fn file(&self) -> anyhow::Result<&Path> {
-        database_file(&self.db)
-    }
-
-    /// The file of the tally.
-    ///
-    /// # Errors
-    /// As [`file`](Self::file).
-    pub fn tally(&self) -> anyhow::Result<PathBuf> {
-        let mut name = self.file()?.as_os_str().to_owned();
-        name.push(".tally");
-        Ok(PathBuf::from(name))
-    }
-
     /// The arguments of a working process.
     pub fn work(&self, hold: Option<u64>) -> Vec<OsString> {
-        let hold = hold.map(|hold| format!("--hold={hold}"));
-        ["work", "--db", &self.db].into_iter().map(OsString::from).chain(hold.map(OsString::from)).collect()
+        let hold = hold.map(|hold| OsString::from(format!("--hold={hold}")));
+        let words = ["work", "--db", &self.db, "--tally"].map(OsString::from);
+        words.into_iter().chain([self.tally.clone().into_os_string()]).chain(hold).collect()
     }
 }
 
@@ -92,11 +75,14 @@ impl Options {
 /// An unknown option, or a value out of its range; the message says what is allowed.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> anyhow::Result<(Role, Options)> {
     let mut role = Role::Supervise;
-    let mut options = Options::in_folder(folder);
+    let db = format!("sqlite://{}", folder.join("navaids.db").display());
+    let mut options = Options { db, tally: PathBuf::new(), chaos: 0, seed: 1 };
+    let mut tally = None;
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("db") => options.db = parser.value()?.string()?,
+            Arg::Long("tally") => tally = Some(file(&mut parser, "--tally")?),
             Arg::Long("chaos") => options.chaos = number(&mut parser, "--chaos", 0, CHAOS_MAX)?,
             Arg::Long("seed") => options.seed = number(&mut parser, "--seed", 0, u64::MAX)?,
             Arg::Long("hold") if matches!(role, Role::Work { .. }) => {
@@ -107,7 +93,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, folder: &Path) -> an
             other => return Err(other.unexpected()).context("try --help"),
         }
     }
-    options.file()?;
+    let database = Database::of(&options.db)?;
+    options.tally = match tally {
+        Some(tally) => tally,
+        None => std::path::absolute(database.companion(folder, "tally")).context("the tally's file")?,
+    };
     Ok((role, options))
 }
 
@@ -123,12 +113,12 @@ mod tests {
     fn the_tally_lies_beside_the_records() {
         let (role, options) = parse_words(&["--chaos", "20", "--seed=7"]).expect("both are allowed");
         assert_eq!((role, options.db.as_str(), options.chaos, options.seed), (Role::Supervise, "sqlite:///t/navaids.db", 20, 7));
-        assert_eq!(options.tally().expect("it names a file"), Path::new("/t/navaids.db.tally"));
+        assert_eq!(options.tally, Path::new("/t/navaids.db.tally"));
     }
 
     #[test]
     fn the_arguments_for_a_working_process_read_back() {
-        let (_, options) = parse_words(&["--db", "sqlite:n.db"]).expect("it is allowed");
+        let (_, options) = parse_words(&["--db", "sqlite:n.db", "--tally=/x/t"]).expect("it is allowed");
         for hold in [None, Some(0), Some(30)] {
             let read = parse(options.work(hold), Path::new("/elsewhere")).expect("they were written a line ago");
             assert_eq!(read, (Role::Work { hold }, options.clone()));

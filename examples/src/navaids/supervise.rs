@@ -78,7 +78,7 @@ fn plan(job: &Job<'_>, begun: u64) -> VecDeque<KillPoint> {
     if (points.len() as u64) < job.chaos {
         eprintln!("{pages} pages are still to do, which leaves room for {} kills", points.len());
     }
-    points.into_iter().map(|point| KillPoint { after: begun + point.after, hold: begun + point.hold }).collect()
+    points.into_iter().map(|point| KillPoint { after: begun + point.after, hold: begun + point.hold, ..point }).collect()
 }
 
 /// What it takes to drive the working process.

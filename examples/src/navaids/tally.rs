@@ -25,10 +25,10 @@ pub enum Fact {
     Page(u64),
     /// So many bytes of records are handed to the store.
     Written(u64),
-    /// So long is the whole encoded state at the end of a page.
+    /// So long is the whole encoded state at the record of a page.
     Full {
-        /// The page.
-        page: u64,
+        /// The seq of the record: a page that ran again has the same.
+        seq: u64,
         /// Its length in bytes.
         bytes: u64,
     },
@@ -56,7 +56,7 @@ impl Tally {
             Fact::Import(name) => format!("import {name}\n"),
             Fact::Page(page) => format!("page {page}\n"),
             Fact::Written(bytes) => format!("written {bytes}\n"),
-            Fact::Full { page, bytes } => format!("full {page} {bytes}\n"),
+            Fact::Full { seq, bytes } => format!("full {seq} {bytes}\n"),
             Fact::Kill => "kill\n".to_owned(),
             Fact::Done => "done\n".to_owned(),
         };
@@ -73,7 +73,7 @@ pub struct Counts {
     pub begun: BTreeMap<u64, u64>,
     /// Bytes of records handed to the store.
     pub written: u64,
-    /// Length of the whole encoded state at the end of each page.
+    /// Length of the whole encoded state at the record of each page, by its seq.
     pub full: BTreeMap<u64, u64>,
     /// Kills of the working process.
     pub kills: u64,
@@ -103,7 +103,7 @@ impl Counts {
                 ["import", name] => counts.import = name.to_owned(),
                 ["page", page] => *counts.begun.entry(page.parse()?).or_default() += 1,
                 ["written", bytes] => counts.written += bytes.parse::<u64>()?,
-                ["full", page, bytes] => _ = counts.full.insert(page.parse()?, bytes.parse()?),
+                ["full", seq, bytes] => _ = counts.full.insert(seq.parse()?, bytes.parse()?),
                 ["kill"] => counts.kills += 1,
                 ["done"] => counts.done = true,
                 _ => bail!("`{line}` is no line of a tally"),
@@ -138,8 +138,8 @@ mod tests {
         let path = folder.path().join("tally");
         assert_eq!(Counts::read(&path).expect("no file is no error"), None);
         let first =
-            [Fact::Import("a-1".into()), Fact::Page(0), Fact::Written(100), Fact::Full { page: 0, bytes: 5_000 }, Fact::Page(1)];
-        let second = [Fact::Kill, Fact::Page(1), Fact::Full { page: 1, bytes: 9_000 }, Fact::Written(40), Fact::Done];
+            [Fact::Import("a-1".into()), Fact::Page(0), Fact::Written(100), Fact::Full { seq: 0, bytes: 5_000 }, Fact::Page(1)];
+        let second = [Fact::Kill, Fact::Page(1), Fact::Full { seq: 1, bytes: 9_000 }, Fact::Written(40), Fact::Done];
         for facts in [first, second] {
             let tally = Tally::open(&path).expect("it can be made");
             facts.iter().try_for_each(|fact| tally.add(fact)).expect("it can be written");

@@ -47,7 +47,9 @@ impl WorkerProcess {
 
     /// SIGKILL to this process only; the answer says how it really ended.
     pub async fn kill(&mut self) -> std::io::Result<ExitStatus> {
-        self.child.start_kill()?;
+        if self.child.try_wait()?.is_none() {
+            self.child.start_kill()?;
+        }
         self.child.wait().await
     }
 }

@@ -80,7 +80,7 @@ async fn a_watched_count_is_told_and_new_calls_wait_at_the_hold() {
     let pid = std::process::id();
     let watching = tokio::spawn({
         let watcher = watcher.clone();
-        async move { watcher.reached(Watch { executed: 1, hold: 2, pid }).await }
+        async move { watcher.reached(Watch { executed: 1, hold: 2, pids: vec![pid + 1, pid] }).await }
     });
     client.act(charge("a", 1)).await.expect("a new key is executed");
     assert!(!watching.is_finished(), "this process has begun no body");

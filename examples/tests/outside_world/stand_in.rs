@@ -44,7 +44,7 @@ impl Play {
     pub fn job(&self) -> Job {
         let book = book::all_orders().expect("the example data are whole");
         let orders = book.iter().take(self.orders).map(|order| order.id).collect();
-        Job { ledger: self.ledger(), orders, chaos: self.chaos, seed: 7 }
+        Job { ledger: self.ledger(), orders, nodes: 1, chaos: self.chaos, seed: 7 }
     }
 
     pub fn programs(&self) -> Programs {

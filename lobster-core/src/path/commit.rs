@@ -3,10 +3,10 @@
 //! Invariant: seqs are gapless, and a delta stays in memory until a synced row covers it.
 
 use crate::live::{Inner, Live, Pending};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use lobster_store::contract::{
     Seq,
-    record::{Changed, Fact, Round, encode_change, encode_delta},
+    record::{Changed, Fact, Round, encode_delta},
 };
 use std::sync::Arc;
 
@@ -20,12 +20,9 @@ pub(crate) fn commit_with(live: &Arc<Live>, inner: &mut Inner, fact: Option<Fact
     let seq = inner.next;
     let progress = matches!(fact, Some(Fact::Result(_))) || changes.iter().any(is_progress);
     let deltas = fact.map(|fact| encode_delta(seq, fact)).unwrap_or_default();
-    let changes = changes.into_iter().fold(BytesMut::new(), |mut bytes, changed| {
-        bytes.extend_from_slice(&encode_change(seq, changed.clone()));
-        inner.folding.changed(seq, changed);
-        bytes
-    });
-    append(live, inner, Pending { deltas, changes: changes.freeze(), refused: None, progress }, synced)
+    let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
+    changes.iter().for_each(|changed| inner.folding.changed(seq, changed.clone()));
+    append(live, inner, Pending::new(deltas, changes, progress), synced)
 }
 
 fn is_progress(changed: &Changed) -> bool {
@@ -34,9 +31,38 @@ fn is_progress(changed: &Changed) -> bool {
 
 /// The same for an intent; `refused` takes its place should a cancel forbid it. Always synced.
 pub(crate) fn intend(live: &Arc<Live>, inner: &mut Inner, intent: Fact, refused: Fact) -> Seq {
-    let (seq, changes) = (inner.next, Bytes::new());
-    let (deltas, refused) = (encode_delta(seq, intent), Some(encode_delta(seq, refused)));
-    append(live, inner, Pending { deltas, changes, refused, progress: false }, true)
+    let seq = inner.next;
+    let refused = Some(encode_delta(seq, refused));
+    append(live, inner, Pending { refused, ..Pending::new(encode_delta(seq, intent), Vec::new(), false) }, true)
+}
+
+/// Gives the next seq to a record that a transaction will make: until [`fill`] or its commit, nothing from here on is offered.
+pub(crate) fn reserve(inner: &mut Inner) -> Seq {
+    let seq = inner.next;
+    inner.next += 1;
+    inner.pending.push_back(Pending::new(Bytes::new(), Vec::new(), false));
+    inner.alone = Some(seq);
+    seq
+}
+
+/// Puts a fact in the place of a transaction that was not committed.
+pub(crate) fn fill(live: &Arc<Live>, inner: &mut Inner, seq: Seq, fact: Fact, synced: bool) {
+    if inner.alone != Some(seq) {
+        return;
+    }
+    inner.alone = None;
+    let at = usize::try_from(seq - inner.synced - 1).expect("pending deltas fit into memory");
+    let progress = matches!(fact, Fact::Result(_));
+    let deltas = encode_delta(seq, fact);
+    inner.pending_bytes += deltas.len();
+    inner.lag_bytes += deltas.len();
+    if let Some(pending) = inner.pending.get_mut(at) {
+        *pending = Pending::new(deltas, Vec::new(), progress);
+    }
+    if synced {
+        inner.sync_to = inner.sync_to.max(seq);
+    }
+    live.shared.committer.enqueue(live, inner);
 }
 
 fn append(live: &Arc<Live>, inner: &mut Inner, pending: Pending, synced: bool) -> Seq {

@@ -5,9 +5,10 @@
 use crate::live::{Inner, Interrupt, Live, Pending, RowEnd, ThenState};
 use bytes::BytesMut;
 use lobster_store::{
-    contract::{Answer, Offer, Row, Seen, Then, limits},
+    contract::{Answer, Offer, Row, Seen, Seq, Then, limits, record::put_change},
     planted,
 };
+use std::sync::Arc;
 
 /// This run's part of the next batch, and whether the batch must be synced for it.
 pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
@@ -18,60 +19,82 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
         return None;
     }
     let head = inner.stored.seq + 1;
+    if inner.alone == Some(head) {
+        return None;
+    }
     let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
-    let (rows, progress) = if forked { (Vec::new(), false) } else { rows(live, inner, head) };
-    let last = rows.last().map_or(inner.stored.seq, |row| row.to);
+    let cuts = if forked { Vec::new() } else { cuts(inner, head) };
+    let last = head - 1 + cuts.iter().map(|cut| cut.all.len() as u64).sum::<u64>();
     let complete = forked || last + 1 == inner.next;
     let then = match inner.then_state {
         ThenState::Asked if complete => inner.then.clone(),
         _ => None,
     };
     let synced = inner.sync_to > inner.synced || inner.then_state == ThenState::Asked;
-    if rows.is_empty() && then.is_none() && !synced {
+    if cuts.is_empty() && then.is_none() && !synced {
         return None;
     }
+    // From here to the answer nobody else takes anything from what is pending: rows are made while the run's steps go on.
+    inner.in_flight = true;
+    drop(guard);
+    let progress = cuts.iter().flat_map(|cut| &cut.all).any(|pending| pending.progress);
+    let rows: Vec<Row> = cuts.into_iter().map(|cut| cut.row(live)).collect();
+    let mut inner = live.lock();
     // Rows continue from what the store was last seen to have, whatever was sent beyond it.
     let mut tally = inner.stored.tally;
     for row in &rows {
         tally.add(row.deltas.as_ref().map(|half| half.crc));
         inner.marks.push_back(RowEnd { seq: row.to, mark: row.mark, tally });
     }
-    inner.in_flight = true;
     Some((Offer { run: live.run, epoch: live.epoch, head, rows, progress, then }, synced))
+}
+
+/// What becomes a row.
+struct Cut {
+    from: Seq,
+    all: Vec<Pending>,
+    intent: bool,
 }
 
 /// At most two rows: what precedes an intent, and the intent. Cut at the limit for rows, and where an acknowledged row ended that the
 /// store has lost since: a fold that builds on it may be on its way.
-fn rows(live: &Live, inner: &Inner, head: u64) -> (Vec<Row>, bool) {
+fn cuts(inner: &Inner, head: Seq) -> Vec<Cut> {
     let skip = usize::try_from(head - 1 - inner.synced).expect("pending deltas fit into memory");
-    let (mut rows, mut progress) = (Vec::new(), false);
-    let (mut from, mut to, mut deltas, mut changes) = (head, head - 1, BytesMut::new(), BytesMut::new());
-    let some = |bytes: BytesMut| (!bytes.is_empty()).then(|| bytes.freeze());
-    let row = |from, to, deltas, changes| Row::new(live.run, live.epoch, from, to, deltas, changes);
-    for pending in inner.pending.range(skip..) {
+    let (mut cut, mut intent, mut bytes) = (Cut { from: head, all: Vec::new(), intent: false }, None, 0);
+    for (seq, pending) in (head..).zip(inner.pending.range(skip..)) {
+        if inner.alone == Some(seq) {
+            break;
+        }
         if pending.refused.is_some() {
-            if to >= from {
-                rows.push(row(from, to, some(deltas), some(changes)));
-                from = to + 1;
-            }
-            rows.push(row(from, from, Some(pending.deltas.clone()), None).intent());
-            return (rows, progress);
-        }
-        if to >= from && deltas.len() + changes.len() + pending.bytes() > limits::ROW_BYTES {
+            intent = Some(Cut { from: seq, all: vec![pending.clone()], intent: true });
             break;
         }
-        deltas.extend_from_slice(&pending.deltas);
-        changes.extend_from_slice(&pending.changes);
-        to += 1;
-        progress |= pending.progress;
-        if inner.ends.back().is_some_and(|last| to <= *last) && inner.ends.contains(&to) && !planted!("rows_cut_anew") {
+        bytes += pending.bytes();
+        if !cut.all.is_empty() && bytes > limits::ROW_BYTES {
+            break;
+        }
+        cut.all.push(pending.clone());
+        if inner.ends.back().is_some_and(|last| seq <= *last) && inner.ends.contains(&seq) && !planted!("rows_cut_anew") {
             break;
         }
     }
-    if to >= from {
-        rows.push(row(from, to, some(deltas), some(changes)));
+    Some(cut).into_iter().filter(|cut| !cut.all.is_empty()).chain(intent).collect()
+}
+
+impl Cut {
+    fn row(self, live: &Live) -> Row {
+        let mut deltas = BytesMut::with_capacity(self.all.iter().map(|pending| pending.deltas.len()).sum());
+        let mut changes = BytesMut::with_capacity(self.all.iter().map(|pending| pending.changes_bytes).sum());
+        let mut seq = self.from;
+        for pending in &self.all {
+            deltas.extend_from_slice(&pending.deltas);
+            pending.changes.iter().for_each(|changed| put_change(seq, (**changed).clone(), &mut changes));
+            seq += 1;
+        }
+        let some = |bytes: BytesMut| (!bytes.is_empty()).then(|| bytes.freeze());
+        let row = Row::new(live.run, live.epoch, self.from, seq - 1, some(deltas), some(changes));
+        if self.intent { row.intent() } else { row }
     }
-    (rows, progress)
 }
 
 /// Takes the answer to an offer; `None` if the call failed, so that nothing is known.
@@ -102,6 +125,19 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
     match news {
         Some(interrupt) => live.interrupt(interrupt),
         None => live.ring(),
+    }
+}
+
+/// A transaction has committed this row: the store holds it, and everything before it, synced.
+pub(crate) fn transacted(live: &Arc<Live>, inner: &mut Inner, row: &Row) {
+    let mut tally = inner.stored.tally;
+    tally.add(row.deltas.as_ref().map(|half| half.crc));
+    let end = RowEnd { seq: row.to, mark: row.mark, tally };
+    (inner.stored, inner.synced, inner.alone) = (end, row.to, None);
+    inner.marks.push_back(end);
+    inner.forget();
+    if inner.has_news() {
+        live.shared.committer.enqueue(live, inner);
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum Trouble {
     Timeout(Duration),
     /// Its value cannot be recorded.
     Encoding(String),
+    /// No other attempt will go better.
+    Fatal(String),
 }
 
 /// Runs an ordinary or durable step, or gives what is recorded.
@@ -228,6 +230,7 @@ pub(crate) fn describe(trouble: Trouble) -> (Failure, bool, Duration) {
         }
         Trouble::Panic(message) => (of(FailureKind::Panic, message), false, Duration::ZERO),
         Trouble::Timeout(limit) => (of(FailureKind::Timeout, format!("took longer than {limit:?}")), false, Duration::ZERO),
+        Trouble::Fatal(message) => (of(FailureKind::Fatal, message), true, Duration::ZERO),
         Trouble::Encoding(message) => (of(FailureKind::Encoding, message), true, Duration::ZERO),
     }
 }
@@ -268,7 +271,7 @@ pub(crate) async fn read<V: DeserializeOwned>(call: &Call, came: Came) -> Result
 }
 
 /// Holds the run of a step whose recording does not fit the code.
-async fn misfit<V>(call: &Call, why: &str) -> Result<V, StepFailed> {
+pub(crate) async fn misfit<V>(call: &Call, why: &str) -> Result<V, StepFailed> {
     if let Some(live) = call.live() {
         live.interrupt(Interrupt::Hold(format!("{} {why}", name::display(&call.cx.step))));
     }
@@ -280,6 +283,7 @@ pub(crate) fn kind(kind: StepKind) -> record::StepKind {
         StepKind::Ordinary => record::StepKind::Ordinary,
         StepKind::Durable => record::StepKind::Durable,
         StepKind::Irreversible => record::StepKind::Irreversible,
+        StepKind::Transactional => record::StepKind::Transactional,
     }
 }
 

@@ -98,7 +98,7 @@ impl<T: Serialize + DeserializeOwned> Tracked for Field<T> {
         if !self.touched && !foreign {
             return Ok(None);
         }
-        let bytes = codec::raw(&self.value)?;
+        let bytes = codec::raw_again(&self.value, self.settled.as_ref().map_or(0, Bytes::len))?;
         // A foreign one that nobody recorded before may be the default all the same: it is written.
         if !foreign && self.settled.as_ref() == Some(&bytes) {
             return Ok(None);

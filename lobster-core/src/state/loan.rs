@@ -117,6 +117,9 @@ impl<S: State> Kept<S> {
 
     fn restore(content: StateContent) -> Result<Self, Unfit> {
         let (mut content, migrated) = migrate(content, S::VERSION, S::MIGRATIONS)?;
+        if migrated {
+            recordable(&content)?;
+        }
         let mut kept = Self::of_default();
         let mut misfit = None;
         let mut recorded = Vec::new();
@@ -144,6 +147,19 @@ impl<S: State> Kept<S> {
             at += 1;
         });
     }
+}
+
+/// Can a state that was migrated be recorded as a whole?
+fn recordable(members: &BTreeMap<String, Content>) -> Result<(), Unfit> {
+    let bytes = |(member, content): (&String, &Content)| {
+        let what = Some(content.clone().into_what());
+        prost::Message::encoded_len(&MemberChange { member: member.clone(), whole: true, what })
+    };
+    let (bytes, limit) = (members.iter().map(bytes).sum::<usize>(), limits::MIGRATED_BYTES);
+    if bytes > limit {
+        return Err(Unfit::Misfit(format!("migrated, it has {bytes} bytes, and is recorded as a whole; the limit is {limit}")));
+    }
+    Ok(())
 }
 
 impl<S: State> Held for Kept<S> {
@@ -189,6 +205,11 @@ impl<S: State> Held for Kept<S> {
             whole: false,
             members: changed,
         };
+        let bytes = prost::Message::encoded_len(&change);
+        if bytes > limits::PAYLOAD_BYTES {
+            let limit = limits::PAYLOAD_BYTES;
+            return Err(format!("what one step changed of state `{name}` has {bytes} bytes; the limit is {limit}"));
+        }
         if let Some(unknown) = &self.migrated {
             let keep = |(member, content): (&String, &Content)| MemberChange {
                 member: member.clone(),
@@ -197,11 +218,6 @@ impl<S: State> Held for Kept<S> {
             };
             change.members = whole.into_iter().chain(unknown.iter().map(keep)).collect();
             change.whole = true;
-        }
-        let bytes = prost::Message::encoded_len(&change);
-        if bytes > limits::PAYLOAD_BYTES {
-            let limit = limits::PAYLOAD_BYTES;
-            return Err(format!("what one step changed of state `{name}` has {bytes} bytes; the limit is {limit}"));
         }
         Ok(Some(change))
     }
@@ -464,6 +480,14 @@ pub(crate) fn first_change<S: State>(state: S) -> StateChange {
     let mut kept = Kept::<S>::new();
     kept.state = state;
     kept.collect(S::NAME).expect("it can be encoded").expect("there is something")
+}
+
+/// What a step records that finds this and changes it so.
+#[cfg(test)]
+pub(crate) fn change_of<S: State>(content: StateContent, change: impl FnOnce(&mut S)) -> Result<StateChange, String> {
+    let mut kept = Kept::<S>::restore(content).map_err(|unfit| format!("{unfit:?}"))?;
+    change(&mut kept.state);
+    Ok(kept.collect(S::NAME)?.expect("there is something"))
 }
 
 #[cfg(test)]

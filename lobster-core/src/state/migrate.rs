@@ -239,6 +239,34 @@ mod tests {
     }
 
     #[test]
+    fn a_migrated_state_that_cannot_be_recorded_as_a_whole_is_left_as_it_is() {
+        let of = |mib: usize| {
+            let note = || Content::Items(vec![format!("\"{}\"", "x".repeat(1 << 20)).into(); mib]);
+            let mut content = golden(include_str!("golden/shop.1.hex"));
+            content.members.insert("notes".into(), note());
+            content
+        };
+        let read = |mib| loan::read::<Shop>(of(mib)).map(|shop| shop.notes.len());
+        assert_eq!(read(15), Ok(15));
+        assert!(matches!(read(16), Err(Unfit::Misfit(why)) if why.contains("the limit is 16777216")));
+        // One that needs no migration is recorded as it changes, whatever its size.
+        let current = StateContent { members: of(20).members, ..golden(include_str!("golden/shop.3.hex")) };
+        let fits = StateContent { members: current.members.into_iter().filter(|(name, _)| name == "notes").collect(), ..current };
+        assert_eq!(loan::read::<Shop>(fits).map(|shop| shop.notes.len()), Ok(20));
+    }
+
+    #[test]
+    fn the_first_change_of_a_large_migrated_state_is_recorded_with_all_of_it() {
+        let mut content = golden(include_str!("golden/shop.1.hex"));
+        content.members.insert("notes".into(), Content::Items(vec![format!("\"{}\"", "x".repeat(1 << 20)).into(); 15]));
+        let change =
+            loan::change_of::<Shop>(content, |shop| shop.notes.extend(vec!["y".repeat(1 << 20); 7])).expect("it is recorded");
+        let mut again = StateContent::default();
+        again.apply(change).expect("it is whole");
+        assert_eq!((again.version, loan::read::<Shop>(again).map(|shop| shop.notes.len())), (3, Ok(22)));
+    }
+
+    #[test]
     fn a_newer_version_and_a_missing_or_failing_migration_are_told() {
         let newer = StateContent { version: 4, ..golden(include_str!("golden/shop.3.hex")) };
         assert_eq!(loan::read::<Shop>(newer).map(|_| ()), Err(Unfit::Newer(4)));

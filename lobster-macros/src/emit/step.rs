@@ -41,6 +41,7 @@ pub fn step(step: &Step) -> TokenStream {
         Kind::Ordinary | Kind::Durable if states.is_empty() => again.inline(),
         Kind::Ordinary | Kind::Durable => again.stateful(),
         Kind::Irreversible(irreversible) => again.spawned(irreversible),
+        Kind::Transactional { .. } => again.transacted(step.shape.transaction.as_ref()),
     };
     let block = frame.in_block(quote_spanned! {here=>
         #body
@@ -267,6 +268,24 @@ impl Again<'_> {
         }}
     }
 
+    /// On a task of the engine, in a transaction of the store.
+    fn transacted(&self, transaction: Option<&Type>) -> TokenStream {
+        let (Self { taken, turbofish, .. }, body, cx, tx) = (self, body_name(), ours_local("cx"), ours_local("tx"));
+        let (root, here) = (&self.frame.root, self.frame.here);
+        let (own, clones) = (self.own(), self.clones());
+        let given = self.args.iter().map(|arg| match &arg.passing {
+            Passing::Borrowed(ty) => borrowed(&arg.name, ty),
+            Passing::Static | Passing::Owned => arg.name.to_token_stream(),
+        });
+        quote_spanned! {here=> {
+            #own
+            #root::expand::transacted::<#transaction, _>(#taken, move |#cx: #root::StepCtx, #tx| {
+                #clones
+                ::std::boxed::Box::pin(async move { #body #turbofish(&#cx, #tx, #(#given),*).await })
+            })
+        }}
+    }
+
     /// What asks the author's probe, with everything by reference.
     fn probe(&self, path: &Path) -> TokenStream {
         let (cx, clones, root) = (ours_local("cx"), self.clones(), at(&self.frame.root, ours_at(path)));
@@ -344,6 +363,10 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
     if !states.is_empty() {
         set.push(quote!(states: const { &[#(#states),*] },));
     }
+    if let Kind::Transactional { max_duration_ms: Some(ms) } = options.kind {
+        let ms = option(Some(Literal::u64_suffixed(ms)));
+        set.push(quote!(max_duration_ms: #ms,));
+    }
     if let Kind::Irreversible(irreversible) = &options.kind {
         if let Some(ms) = irreversible.max_duration_ms {
             let ms = option(Some(Literal::u64_suffixed(ms)));
@@ -406,6 +429,7 @@ fn base(root: &TokenStream, kind: &Kind) -> TokenStream {
     let in_doubt = match kind {
         Kind::Ordinary => return quote!(#root::expand::Spec::ordinary()),
         Kind::Durable => return quote!(#root::expand::Spec::durable()),
+        Kind::Transactional { .. } => return quote!(#root::expand::Spec::transactional()),
         Kind::Irreversible(Irreversible { in_doubt, .. }) => match in_doubt {
             InDoubt::Retry => quote!(Retry),
             InDoubt::Probe(_) => quote!(Probe),

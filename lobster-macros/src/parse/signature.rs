@@ -26,6 +26,14 @@ pub fn of_step(function: &Function, kind: &Kind, errors: &mut Errors) -> Option<
         |ty| matches!(ty, Type::Reference(to) if to.mutability.is_none() && names(&to.elem, "StepCtx")),
     );
     let (mut args, mut states, mut good) = (Vec::new(), Vec::new(), true);
+    let transaction = match kind {
+        Kind::Transactional { .. } => {
+            let transaction = transaction(inputs.next(), sig, errors);
+            good &= transaction.is_some();
+            transaction
+        }
+        Kind::Ordinary | Kind::Durable | Kind::Irreversible(_) => None,
+    };
     for (place, input) in inputs.enumerate() {
         let FnArg::Typed(typed) = input else { continue };
         if typed.attrs.iter().any(is_state) {
@@ -45,7 +53,7 @@ pub fn of_step(function: &Function, kind: &Kind, errors: &mut Errors) -> Option<
         errors.at(&fifth.ty, message);
         good = false;
     }
-    Some(Shape { ctx: ctx?, args, states, output: output? }).filter(|_| plain && good)
+    Some(Shape { ctx: ctx?, args, states, transaction, output: output? }).filter(|_| plain && good)
 }
 
 /// The signature of a task, or nothing if there is no way to call it.
@@ -81,7 +89,7 @@ pub fn of_task(function: &Function, errors: &mut Errors) -> Option<Shape> {
         Some(input) => vec![input?],
         None => Vec::new(),
     };
-    Some(Shape { ctx: ctx?, args, states: Vec::new(), output: output? }).filter(|_| plain)
+    Some(Shape { ctx: ctx?, args, states: Vec::new(), transaction: None, output: output? }).filter(|_| plain)
 }
 
 /// An `async fn` without anything that would change how it is called.
@@ -151,6 +159,37 @@ fn ctx(
     }
 }
 
+/// The transaction of a transactional step: its type, without the `&mut`.
+fn transaction(second: Option<&FnArg>, sig: &Signature, errors: &mut Errors) -> Option<Type> {
+    let message =
+        "a `transactional` step takes the store's transaction after its context: `tx: &mut PgTx` or `tx: &mut SqliteTx`";
+    let Some(FnArg::Typed(typed)) = second else {
+        errors.push(syn::Error::new(sig.paren_token.span.join(), message));
+        return None;
+    };
+    match bare(&typed.ty) {
+        Type::Reference(to) if to.mutability.is_some() && !is_state_argument(typed) => {
+            argument(typed, errors)?;
+            let found = Found::in_type(&to.elem);
+            match found.borrow {
+                None => Some((*to.elem).clone()),
+                Some(borrow) => {
+                    errors.at(borrow, message);
+                    None
+                }
+            }
+        }
+        _ => {
+            errors.at(typed, message);
+            None
+        }
+    }
+}
+
+fn is_state_argument(typed: &PatType) -> bool {
+    typed.attrs.iter().any(is_state)
+}
+
 fn step_argument(typed: &PatType, kind: &Kind, errors: &mut Errors) -> Option<Argument> {
     let argument = argument(typed, errors)?;
     let ty = bare(&argument.ty);
@@ -173,9 +212,16 @@ fn step_argument(typed: &PatType, kind: &Kind, errors: &mut Errors) -> Option<Ar
         errors.at(exclusive, "a step may run again, so it cannot be given a `&mut`: return the new value instead");
         return None;
     }
-    if let (Kind::Irreversible(_), Some(borrow)) = (kind, found.borrow) {
-        let message = "an `irreversible` step runs on a task of the engine and owns its arguments: \
-                       take `&T` of an owned `T`, which is cloned at the call, or take it by value";
+    let spawned = match kind {
+        Kind::Ordinary | Kind::Durable => None,
+        Kind::Irreversible(_) => Some("an `irreversible`"),
+        Kind::Transactional { .. } => Some("a `transactional`"),
+    };
+    if let (Some(spawned), Some(borrow)) = (spawned, found.borrow) {
+        let message = format!(
+            "{spawned} step runs on a task of the engine and owns its arguments: \
+             take `&T` of an owned `T`, which is cloned at the call, or take it by value"
+        );
         errors.at(borrow, message);
         return None;
     }

@@ -37,6 +37,12 @@ pub fn read(typed: &PatType, place: usize, before: &[StateArgument], kind: &Kind
         errors.at(attr, message);
         return None;
     }
+    if let Kind::Transactional { .. } = kind {
+        let message = "a `transactional` step has no state: what it changes is in its transaction; return a value, and change state in \
+                       a step of its own";
+        errors.at(attr, message);
+        return None;
+    }
     if let Some(second) = attrs.next() {
         errors.at(second, "`#[state]` is given twice");
         return None;

@@ -16,6 +16,7 @@ const STEP: Allowed = Allowed {
     options: &[
         ("durable", "durable"),
         ("irreversible", "irreversible"),
+        ("transactional", "transactional"),
         ("name", "name = \"quote\""),
         ("key", "key = order.id"),
         ("retry", "retry(attempts = 5, first = 200ms, factor = 2, cap = 30s, jitter = full)"),
@@ -25,7 +26,7 @@ const STEP: Allowed = Allowed {
         ("on_exhausted", "on_exhausted = hold"),
         ("crate", "crate = \"::lobster_core\""),
     ],
-    later: &["transactional", "check"],
+    later: &["check"],
 };
 
 const RETRY: Allowed = Allowed {
@@ -51,6 +52,7 @@ const THE_THREE: &str = "\
 struct Written {
     durable: Option<Ident>,
     irreversible: Option<Ident>,
+    transactional: Option<Ident>,
     timeout: Option<(Ident, Option<u64>)>,
     in_doubt: Option<(Ident, Option<InDoubt>)>,
     max_duration: Option<(Ident, Option<u64>)>,
@@ -67,6 +69,7 @@ pub fn options(tokens: TokenStream, errors: &mut Errors) -> StepOptions {
         match name.to_string().as_str() {
             "durable" => written.durable = Some(flag(&option)?),
             "irreversible" => written.irreversible = Some(flag(&option)?),
+            "transactional" => written.transactional = Some(flag(&option)?),
             "name" => options.name = Some(values::name(&option)?),
             "key" => options.key = Some(key(&option)?),
             "retry" => options.retry = Some(retry(option)?),
@@ -150,6 +153,9 @@ fn on_exhausted(option: &Given) -> syn::Result<OnExhausted> {
 
 /// Puts together what belongs together, and refuses what does not.
 fn kind(written: Written, errors: &mut Errors) -> Kind {
+    if let Some(transactional) = written.transactional.clone() {
+        return self::transactional(&transactional, written, errors);
+    }
     let Some(irreversible) = written.irreversible else {
         let only = [
             written.in_doubt.map(|(name, _)| name),
@@ -157,7 +163,8 @@ fn kind(written: Written, errors: &mut Errors) -> Kind {
             written.on_exhausted.map(|(name, _)| name),
         ];
         for option in only.into_iter().flatten() {
-            errors.at(&option, format!("`{option}` is only for an `irreversible` step"));
+            let whose = if option == "max_duration" { "an `irreversible` or `transactional`" } else { "an `irreversible`" };
+            errors.at(&option, format!("`{option}` is only for {whose} step"));
         }
         return if written.durable.is_some() { Kind::Durable } else { Kind::Ordinary };
     };
@@ -188,4 +195,24 @@ fn kind(written: Written, errors: &mut Errors) -> Kind {
         on_exhausted: written.on_exhausted.and_then(|(_, value)| value),
         max_duration_ms: written.max_duration.and_then(|(_, ms)| ms),
     })
+}
+
+/// A step in a transaction of the store: that bounds it, and leaves nothing in doubt.
+fn transactional(transactional: &Ident, written: Written, errors: &mut Errors) -> Kind {
+    if let Some(irreversible) = &written.irreversible {
+        let message = "a step is `irreversible` or `transactional`: what a transaction writes is undone or recorded with it, \
+                       a call to somebody else is not";
+        errors.at(irreversible, message);
+    }
+    if let Some(durable) = &written.durable {
+        errors.at(durable, format!("a `{transactional}` step is durable already: leave `durable` out"));
+    }
+    if let Some((timeout, _)) = &written.timeout {
+        errors.at(timeout, format!("`max_duration = 500ms` bounds the transaction of a `{transactional}` step"));
+    }
+    let never = [written.in_doubt.map(|(name, _)| name), written.on_exhausted.map(|(name, _)| name)];
+    for option in never.into_iter().flatten() {
+        errors.at(&option, format!("a `{transactional}` step is never in doubt: leave `{option}` out"));
+    }
+    Kind::Transactional { max_duration_ms: written.max_duration.and_then(|(_, ms)| ms) }
 }

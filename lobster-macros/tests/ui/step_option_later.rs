@@ -2,11 +2,6 @@
 
 use lobster_core::{Result, StepCtx, step};
 
-#[step(transactional)]
-async fn book(_ctx: &StepCtx, order: u32) -> Result<u32> {
-    Ok(order)
-}
-
 #[step(check = order)]
 async fn checked(_ctx: &StepCtx, order: u32) -> Result<u32> {
     Ok(order)

@@ -10,7 +10,12 @@ use super::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::time::Duration;
+use std::{
+    any::{Any, TypeId},
+    future::Future,
+    pin::Pin,
+    time::Duration,
+};
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -320,6 +325,61 @@ impl Row {
     }
 }
 
+/// What a business transaction holds: the run's row, as its holder believes it to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The owner.
+    pub incarnation: Incarnation,
+    /// The run.
+    pub run: RunId,
+    /// The holder's epoch.
+    pub epoch: Epoch,
+    /// Seq of the record that the transaction is to make: the stored tail must be one less.
+    pub head: Seq,
+    /// The store ends a transaction that waits for a lock, or for its process, for longer than this.
+    pub most: Duration,
+}
+
+/// The transaction that a store hands to business code: a value of the type that [`Journal::business`] names.
+pub type Business = dyn Any + Send;
+
+/// Business code: works in the transaction, and returns the row to be recorded with it, or `None` to undo everything.
+pub type Work = Box<dyn for<'t> FnOnce(&'t mut Business) -> Pin<Box<dyn Future<Output = Option<Row>> + Send + 't>> + Send>;
+
+/// Answer to a business transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transacted {
+    /// What the work wrote and its row are committed together, synced.
+    Done,
+    /// The work wanted nothing kept, and nothing was.
+    Undone,
+    /// The store refused it in the end (a deferred constraint, a conflict): nothing was kept.
+    Failed(String),
+    /// The run's row is not as its holder believes (or a cancel is asked for): the work did not begin.
+    Seen(Seen),
+    /// Somebody else has locked the run's row: the work did not begin.
+    Busy,
+}
+
+/// The rule of [`transact`](Journal::transact), on a locked row: may the work begin?
+///
+/// # Errors
+/// What the row says instead.
+pub fn decide_hold(row: Option<&RunRow>, hold: &Hold) -> std::result::Result<(), Seen> {
+    let offer = Offer { run: hold.run, epoch: hold.epoch, head: hold.head, rows: Vec::new(), progress: false, then: None };
+    let seen = decide(row, &offer, hold.incarnation);
+    if seen.mine && seen.tail + 1 == hold.head && !seen.cancel { Ok(()) } else { Err(seen) }
+}
+
+/// What a store's business transactions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusinessKind {
+    /// The type of the value that work is given.
+    pub of: TypeId,
+    /// How long one may take, unless its author says otherwise.
+    pub most: Duration,
+}
+
 /// A row of deltas or of changes, as stored. Not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
@@ -534,6 +594,19 @@ pub trait Journal: Send + Sync + 'static {
     /// The committer's statement; see [`decide`] for its rule. One answer per offer, in order. A synced batch always writes
     /// each locked row, so that everything appended to it before is synced with it.
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>>;
+
+    /// Which transactions business code can have here; `None`: none.
+    fn business(&self) -> Option<BusinessKind>;
+
+    /// Runs `work` in a transaction that holds the run's row, and commits what it wrote together with the row it returns: both, or
+    /// neither. Nothing of the run may be offered meanwhile. The store ends the transaction if this future, or the process, goes away
+    /// before its commit.
+    ///
+    /// # Errors
+    /// [`Unavailable`](super::Failed::Unavailable): nothing was committed. [`Unknown`](super::Failed::Unknown): an offer without rows says
+    /// what became of it, by tail and mark. [`Refused`](super::Failed::Refused): there are none here, or the
+    /// work ended the transaction by itself, so that nothing is recorded.
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted>;
 
     /// Makes a snapshot current, in one transaction: its new parts are stored, dropped ones and the changes up to `seq` go. See
     /// [`decide_fold`] for its rule. The same fold again, after an unknown outcome, finds what it stored and leaves it so. Acknowledged like a relaxed append: a crash of the store may take the whole of it back.

@@ -13,6 +13,10 @@ pub const TAGS: usize = 32;
 /// Checked when the value is encoded, before its delta exists.
 pub const PAYLOAD_BYTES: usize = 8 << 20;
 
+/// Bytes of a state that was migrated, which the first step that changes it records as a whole. With what that step changes it fits a
+/// row that a reader accepts. Checked before the step begins, so that a run whose state is larger is held as it was.
+pub const MIGRATED_BYTES: usize = 16 << 20;
+
 /// Bytes of an error text kept in a record; the rest is cut. Checked when a failure is recorded.
 pub const ERROR_BYTES: usize = 16 << 10;
 

@@ -129,6 +129,10 @@ pub trait Members: Send + Sync + 'static {
     /// Renews. Called on the lease's own thread and runtime; must not wait behind the journal's writer unless `beat.lapsed`.
     async fn renew(&self, incarnation: Incarnation, beat: Beat) -> Result<Renewed>;
 
+    /// All node rows as the last renewal of this incarnation read them in passing, once. `None`: it does not read them, or they were
+    /// asked for since.
+    fn renewed_peers(&self, incarnation: Incarnation) -> Option<Vec<Peer>>;
+
     /// All node rows.
     async fn peers(&self) -> Result<Vec<Peer>>;
 

@@ -19,7 +19,7 @@ mod tests;
 
 pub use state::{
     Change, Changed, Changes, Entries, Entry, Items, Manifest, MemberChange, MemberParts, Part, PartRef, Round, StateChange,
-    StateParts, What, Whole, change_crc, digest, encode_change, open_changes,
+    StateParts, What, Whole, change_crc, digest, encode_change, open_changes, put_change,
 };
 
 /// Codec of a payload. Unknown numbers are refused at decode, not guessed.
@@ -158,6 +158,8 @@ pub enum StepKind {
     Durable = 1,
     /// Intent first, then the call.
     Irreversible = 2,
+    /// One transaction with what the step wrote.
+    Transactional = 3,
 }
 
 /// An attempt that failed and will be made again.

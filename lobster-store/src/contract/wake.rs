@@ -13,4 +13,7 @@ pub trait Wake: Send + Sync + 'static {
     fn hints(&self) -> u64;
     /// Waits until [`hints`](Wake::hints) differs from `seen`, and returns it. May wait for ever.
     async fn hinted(&self, seen: u64) -> u64;
+    /// An idle node looks for work at every so-manieth poll. 1 where a look costs next to nothing, and wherever hints of other
+    /// processes are not heard at this moment.
+    fn stride(&self) -> u32;
 }

@@ -60,11 +60,13 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// A directory beside the database.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn beside(dir: PathBuf) -> Self {
         Self::new(dir, true)
     }
 
     /// A directory of this host, where the database may be anywhere.
+    #[cfg(feature = "postgres")]
     pub(crate) fn apart(dir: PathBuf) -> Self {
         Self::new(dir, false)
     }

@@ -4,16 +4,18 @@
 
 use super::{
     Memory,
+    business::{MOST, MemoryTx},
     state::{Folding, Hot, Run, State},
     strict,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, NodeState, Offer,
-    Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq, Snapshot, StoredPart, StoredRow, StoredVerdict,
-    Submitted, Then, VerdictAnswer, Wall, decide, decide_fold, limits,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    NewVerdict, NodeState, Offer, Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq, Snapshot, StoredPart,
+    StoredRow, StoredVerdict, Submitted, Then, Transacted, VerdictAnswer, Wall, Work, decide, decide_fold, limits,
 };
 use crate::planted;
 use async_trait::async_trait;
+use std::any::TypeId;
 use std::{borrow::Cow, collections::BTreeMap};
 
 #[async_trait]
@@ -39,6 +41,14 @@ impl Journal for Memory {
             strict::batch(&batch)?;
         }
         Ok(self.with(|state| state.append(batch)))
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        Some(BusinessKind { of: TypeId::of::<MemoryTx>(), most: MOST })
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
+        self.transact_run(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {
@@ -195,7 +205,7 @@ impl State {
         answers
     }
 
-    fn apply(&mut self, incarnation: Incarnation, synced: bool, offer: Offer) -> Seen {
+    pub(super) fn apply(&mut self, incarnation: Incarnation, synced: bool, offer: Offer) -> Seen {
         let fence = self.run(offer.run).map(|run| misread(&run.hot.fence, &offer, incarnation));
         let seen = decide(fence.as_deref(), &offer, incarnation);
         if seen.rows == 0 && !seen.then {

@@ -26,6 +26,10 @@ impl Members for Memory {
         Ok(self.with(|state| state.renew(incarnation, beat)))
     }
 
+    fn renewed_peers(&self, _incarnation: Incarnation) -> Option<Vec<Peer>> {
+        None
+    }
+
     async fn peers(&self) -> Result<Vec<Peer>> {
         let now = self.clock.boot();
         Ok(self.with(|state| state.peers(now)))

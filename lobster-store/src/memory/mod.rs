@@ -7,11 +7,14 @@
 //! operation that is synced *and writes* makes everything before it durable. A synced operation that writes nothing
 //! syncs nothing, as in a real store.
 
+mod business;
 mod catalog;
 mod journal;
 mod members;
 mod state;
 mod strict;
+
+pub use business::MemoryTx;
 
 use crate::contract::{Clock, Incarnation, RunId, Stored, Wake};
 use async_trait::async_trait;
@@ -41,6 +44,8 @@ pub struct Memory {
     // Wakes its waiters in the order they came. A watch channel would wake them in a random one, and a simulation
     // could not be repeated.
     hinted: Notify,
+    /// Held by the business transaction of the moment.
+    business: tokio::sync::Mutex<()>,
 }
 
 impl fmt::Debug for Memory {
@@ -63,7 +68,14 @@ impl Memory {
     }
 
     fn build(clock: Arc<dyn Clock>, strict: bool) -> Arc<Self> {
-        Arc::new(Self { clock, strict, state: Mutex::default(), hints: AtomicU64::new(0), hinted: Notify::new() })
+        Arc::new(Self {
+            clock,
+            strict,
+            state: Mutex::default(),
+            hints: AtomicU64::new(0),
+            hinted: Notify::new(),
+            business: tokio::sync::Mutex::default(),
+        })
     }
 
     /// The store crashes and comes back while every process lives on: what was not synced is gone.
@@ -118,5 +130,9 @@ impl Wake for Memory {
             }
             next.await;
         }
+    }
+
+    fn stride(&self) -> u32 {
+        1
     }
 }

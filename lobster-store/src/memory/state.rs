@@ -109,6 +109,8 @@ pub(super) struct State {
     relaxed: Relaxed,
     /// Something changed that a waiter may want to know.
     pub(super) stirred: bool,
+    /// What business transactions have committed.
+    pub(super) numbers: BTreeMap<String, i64>,
 }
 
 impl State {

@@ -4,14 +4,16 @@
 
 use super::{
     Postgres,
+    business::{MOST, PgTx},
     sql::{Args, get, get_run, get_state, get_u64},
 };
 use crate::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Origin, Restored,
-    Result, RunId, RunState, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
+use std::any::TypeId;
 
 /// How long cancels and verdicts wait for a run's row, and submits for a key.
 pub(super) const LOCK: &str = "2s";
@@ -57,6 +59,14 @@ impl Journal for Postgres {
 
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
         self.append_batch(batch).await
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        Some(BusinessKind { of: TypeId::of::<PgTx>(), most: MOST })
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
+        self.transact_run(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {

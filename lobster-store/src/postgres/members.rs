@@ -31,6 +31,8 @@ pub(super) struct Mine {
     held: Option<Arc<Held>>,
     /// Runs being polled, by slot: what the next beat tells.
     notes: Arc<Mutex<Vec<Option<RunId>>>>,
+    /// What the last renewal read of all nodes.
+    peers: Mutex<Option<Vec<Peer>>>,
 }
 
 /// The connection of the lease. It belongs to the thread that uses it: what another thread's runtime drives would wait for that runtime.
@@ -62,11 +64,12 @@ impl Line {
     }
 }
 
-/// Beats may be lost with the server: then a node looks older than it is, which costs a needless take-over at worst.
+/// Beats may be lost with the server: then a node looks older than it is, which costs a needless take-over at worst. In front of
+/// [`COLUMNS`]: whoever renews reads all nodes in passing.
 const RENEW: &str = "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
-UPDATE @nodes n SET beat = $2, beat_at = clock_timestamp(), polling = $3 FROM how
-WHERE n.incarnation = $1 AND n.state = 0 AND n.beat < $2 RETURNING 1";
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+mine AS (UPDATE @nodes n SET beat = $2, beat_at = clock_timestamp(), polling = $3 FROM how
+    WHERE n.incarnation = $1 AND n.state = 0 AND n.beat < $2 RETURNING 1)";
 
 const JOIN: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
@@ -86,12 +89,16 @@ WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
 UPDATE @nodes n SET state = 1 FROM how WHERE n.incarnation = $2 AND n.state = 0";
 
 /// Columns of a node, in the order [`NodeRow::read`] reads them.
-const NODES: &str = "
+const COLUMNS: &str = "
 SELECT n.incarnation, n.name, n.state, n.ttl_ms, n.beat, (extract(epoch FROM clock_timestamp() - n.beat_at) * 1000000)::int8,
     n.boot_id, n.machine_id, n.beat_device, n.beat_inode, n.slots,
     ARRAY(SELECT t.task FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version),
-    ARRAY(SELECT t.version FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version)
-FROM @nodes n";
+    ARRAY(SELECT t.version FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version)";
+
+/// Of all nodes.
+fn nodes_text() -> String {
+    format!("{COLUMNS} FROM @nodes n")
+}
 
 /// A node's row.
 pub(super) struct NodeRow {
@@ -148,17 +155,26 @@ impl Members for Postgres {
         let Some(polling) = self.polling(incarnation) else { return Ok(Renewed::Revoked) };
         let args = || Args::default().with(incarnation.0).with(beat.seq.cast_signed()).with(polling.as_slice()).done();
         // Whatever becomes of it: a beat that arrived although nobody was told only makes this node look younger to others.
-        let rows = self.lease.pool().query(super::Stage::Write, &self.text(RENEW), args).await?;
-        Ok(if rows.is_empty() { Renewed::Revoked } else { Renewed::Good })
+        let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine) FROM @nodes n"));
+        let rows = self.lease.pool().query(super::Stage::Write, &text, args).await?;
+        if !rows.first().map_or(Ok(false), |row| get::<bool>(row, 14))? {
+            return Ok(Renewed::Revoked);
+        }
+        let nodes = rows.iter().map(NodeRow::read).collect::<Result<Vec<_>>>()?;
+        let peers = self.remembered(nodes);
+        if let Some(mine) = self.members.read().unwrap_or_else(PoisonError::into_inner).get(&incarnation) {
+            *mine.peers.lock().unwrap_or_else(PoisonError::into_inner) = Some(peers);
+        }
+        Ok(Renewed::Good)
+    }
+
+    fn renewed_peers(&self, incarnation: Incarnation) -> Option<Vec<Peer>> {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.get(&incarnation)?.peers.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     async fn peers(&self) -> Result<Vec<Peer>> {
-        let nodes = self.nodes(NODES, || Args::default().done()).await?;
-        if let Some(local) = &self.local {
-            let papers = nodes.iter().filter_map(|node| Some((node.peer.incarnation, node.papers.clone()?)));
-            local.remember(papers.collect());
-        }
-        Ok(nodes.into_iter().map(|node| node.peer).collect())
+        Ok(self.remembered(self.nodes(&nodes_text(), || Args::default().done()).await?))
     }
 
     fn proves_dead(&self, incarnation: Incarnation) -> bool {
@@ -200,7 +216,8 @@ impl Postgres {
         };
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let notes = || Arc::new(Mutex::new(vec![None; node.slots]));
-        let mine = members.entry(node.incarnation).or_insert_with(|| Mine { name, held, notes: notes() });
+        let mine =
+            members.entry(node.incarnation).or_insert_with(|| Mine { name, held, notes: notes(), peers: Mutex::default() });
         Ok((mine.name.clone(), mine.held.clone()))
     }
 
@@ -256,13 +273,22 @@ impl Postgres {
         Some(polling)
     }
 
+    /// The nodes, after this host's memory of whom it can tell dead was brought up to them.
+    fn remembered(&self, nodes: Vec<NodeRow>) -> Vec<Peer> {
+        if let Some(local) = &self.local {
+            let papers = nodes.iter().filter_map(|node| Some((node.peer.incarnation, node.papers.clone()?)));
+            local.remember(papers.collect());
+        }
+        nodes.into_iter().map(|node| node.peer).collect()
+    }
+
     async fn nodes(&self, text: &str, args: impl Fn() -> sqlx::postgres::PgArguments) -> Result<Vec<NodeRow>> {
         self.read(text, args).await?.iter().map(NodeRow::read).collect()
     }
 
     /// One node; `None`: there is no such row.
     pub(super) async fn node(&self, incarnation: Incarnation) -> Result<Option<NodeRow>> {
-        let text = format!("{NODES} WHERE n.incarnation = $1");
+        let text = format!("{} WHERE n.incarnation = $1", nodes_text());
         Ok(self.nodes(&text, || Args::default().with(incarnation.0).done()).await?.pop())
     }
 }

@@ -6,12 +6,14 @@
 //! one connection serves relaxed and synced calls, behind a pooler too. Tables are named with their schema, never by a search path.
 
 mod append;
+mod business;
 mod catalog;
 mod claim;
 mod failure;
 mod fold;
 mod journal;
 mod members;
+mod one;
 mod options;
 mod planted;
 mod pool;
@@ -24,6 +26,7 @@ mod submit;
 mod sweep;
 mod wake;
 
+pub use business::PgTx;
 pub use options::{Options, SCHEMA};
 pub use roles::{Role, roles};
 pub use schema::sql;
@@ -61,6 +64,8 @@ pub struct Postgres {
     options: Options,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
+    /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
+    business: pool::Pool,
     /// `synchronous_commit` of synced statements.
     synced: &'static str,
     /// `application_name` of this store's connections.
@@ -69,6 +74,9 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     hints: Arc<wake::Hints>,
+    /// Statements of batches, as they are sent.
+    appends: append::Texts,
+    append_one: String,
 }
 
 impl fmt::Debug for Postgres {
@@ -107,10 +115,26 @@ impl Postgres {
             }
         };
         let pool = Arc::new(pool::Pool::new(&options, &connections, clock.clone()));
+        let business = pool::Pool::new(&options, &connections, clock.clone());
         let hints = wake::Hints::new(&options, &connections, &pool).await;
         let lease = members::Line::new(&options, &connections, clock.clone());
         let members = RwLock::default();
-        Ok(Arc::new(Self { options, clock, pool, synced, connections, local, members, lease, hints }))
+        let appends = append::Texts::new(&options.schema);
+        let append_one = schema::qualified(one::ONE, &options.schema);
+        Ok(Arc::new(Self {
+            options,
+            clock,
+            pool,
+            business,
+            synced,
+            connections,
+            local,
+            members,
+            lease,
+            hints,
+            appends,
+            append_one,
+        }))
     }
 
     /// Can a process of this role work with the store as it is? Looks at server, schema and rights, and writes nothing.

@@ -23,7 +23,7 @@ pub(super) fn spoilt(text: &str) -> Cow<'_, str> {
         return swap("RETURNING r.due, r.id, r.epoch, r.tail,", &format!("RETURNING r.due, r.id, r.epoch, {},", seen("tail")));
     }
     if planted!("sql_mark_not_moved") {
-        return swap("mark = COALESCE(l.mark, r.mark)", "mark = r.mark");
+        return swap("WHEN s.count THEN s.last_mark ELSE s.intent_mark END", "ELSE r.mark END");
     }
     if planted!("sql_busy_for_ever") {
         return swap("FOR NO KEY UPDATE OF r ),", "FOR NO KEY UPDATE OF r SKIP LOCKED),");

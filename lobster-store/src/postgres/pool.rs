@@ -77,7 +77,7 @@ impl Pool {
 
     /// A transaction. It is not idle for long: a process that freezes within it must not hold its locks.
     pub(super) async fn transaction(&self) -> Result<Lent<'_>> {
-        self.begin("BEGIN;SET LOCAL idle_in_transaction_session_timeout = '5s';SET LOCAL lock_timeout = '2s'").await
+        self.begin("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;SET LOCAL idle_in_transaction_session_timeout = '5s';SET LOCAL lock_timeout = '2s'").await
     }
 
     async fn begin(&self, text: &'static str) -> Result<Lent<'_>> {
@@ -166,6 +166,15 @@ impl Lent<'_> {
             self.connection = None;
             failure::of(stage, &error)
         })
+    }
+
+    /// Hands the connection of a transaction out; without [`put`](Self::put) it is closed.
+    pub(super) fn take(&mut self) -> Result<PgConnection> {
+        self.connection.take().ok_or_else(|| Failed::Internal("a connection was used after it failed".to_owned()))
+    }
+
+    pub(super) fn put(&mut self, connection: PgConnection) {
+        self.connection = Some(connection);
     }
 
     /// One statement of a transaction.

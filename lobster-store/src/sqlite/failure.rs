@@ -29,6 +29,7 @@ mod code {
     pub(super) const FULL: u32 = 13;
     pub(super) const CANTOPEN: u32 = 14;
     pub(super) const PROTOCOL: u32 = 15;
+    pub(super) const CONSTRAINT: u32 = 19;
     pub(super) const NOLFS: u32 = 22;
     pub(super) const AUTH: u32 = 23;
     pub(super) const NOTADB: u32 = 26;
@@ -58,6 +59,8 @@ pub(super) fn of_sqlite(stage: Stage, error: &Error) -> Failed {
         // A full disk fails the write of a frame, before the commit's own frame is whole: the transaction is rolled back.
         Some(code::FULL) => Failed::Unavailable(format!("the disk is full ({text})")),
         Some(code::IOERR) if stage != Stage::Read => Failed::Unknown(text),
+        // A deferred one: the transaction is still open, and will be rolled back.
+        Some(code::CONSTRAINT) => Failed::Internal(text),
         _ if stage == Stage::Commit => Failed::Unknown(text),
         Some(code::BUSY | code::LOCKED | code::CANTOPEN | code::NOMEM | code::INTERRUPT | code::PROTOCOL | code::IOERR) => {
             Failed::Unavailable(text)

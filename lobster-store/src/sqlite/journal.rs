@@ -5,15 +5,17 @@
 use super::{
     Sqlite,
     append::sealed_args,
+    business::{MOST, SqliteTx},
     sql::{Args, get, get_id, get_state, get_u64, rows_of},
     writer::Txn,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Cancelled, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict, Origin, Restored,
-    Result, RunId, RunState, Sealed, StoredPart, Submitted, VerdictAnswer, Wall,
+    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
+use std::any::TypeId;
 
 #[async_trait]
 impl Journal for Sqlite {
@@ -31,6 +33,14 @@ impl Journal for Sqlite {
 
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
         self.append_batch(batch).await
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        Some(BusinessKind { of: TypeId::of::<SqliteTx>(), most: MOST })
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
+        self.transact_run(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {

@@ -80,6 +80,10 @@ impl Members for Sqlite {
         held.renew(incarnation, beat).map_err(|error| local::of_io(&self.nodes.beat_path(incarnation), &error))
     }
 
+    fn renewed_peers(&self, _incarnation: Incarnation) -> Option<Vec<Peer>> {
+        None
+    }
+
     async fn peers(&self) -> Result<Vec<Peer>> {
         let text = format!(
             "SELECT {NODE} FROM lobster_nodes;SELECT incarnation, task, version FROM lobster_node_tasks ORDER BY incarnation, task;"

@@ -6,6 +6,7 @@
 //! with the beats, locks and the hint of the processes that use it. All of them belong to this tier.
 
 mod append;
+mod business;
 mod catalog;
 mod claim;
 mod failure;
@@ -27,6 +28,8 @@ mod wake;
 mod whole;
 mod write;
 mod writer;
+
+pub use business::SqliteTx;
 
 use crate::{
     contract::{Clock, Failed, Result, Wake},

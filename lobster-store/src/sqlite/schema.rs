@@ -173,8 +173,11 @@ async fn prepare_on(connection: &mut SqliteConnection) -> Result<()> {
         let number = |version: usize| u32::try_from(version).unwrap_or(u32::MAX);
         return Err(Failed::NewerVersion { found: number(found), known: number(known) });
     }
-    // Only before the first page is written; in a file that is shared with an application it is as that made it.
-    sql::all(connection, "PRAGMA auto_vacuum=INCREMENTAL;").await?;
+    if found == 0 {
+        // Only before the first page is written; in a file that is shared with an application it is as that made it. Said to a file
+        // that has it, it would be a synced write at every start.
+        sql::all(connection, "PRAGMA auto_vacuum=INCREMENTAL;").await?;
+    }
     let mode = text(connection, "PRAGMA journal_mode=WAL;").await?;
     if mode != "wal" {
         return Err(Failed::Refused(format!("the file stays in journal mode {mode}, its file system cannot share memory")));

@@ -94,4 +94,8 @@ impl Wake for Sqlite {
             tokio::time::timeout(LOOK, count.changed()).await.ok();
         }
     }
+
+    fn stride(&self) -> u32 {
+        1
+    }
 }

@@ -3,6 +3,7 @@
 //! Invariant: a connection goes back to its place only if it is known to be outside a transaction.
 
 use super::{
+    business::SqliteTx,
     failure::{self, Stage},
     gate::Gate,
     keeper::{Keeper, LOOK_PAGES},
@@ -64,7 +65,7 @@ struct Desk {
 
 /// An open connection and how it syncs.
 struct Pen {
-    connection: SqliteConnection,
+    connection: SqliteTx,
     /// Does a commit sync? `None`: not set yet.
     full: Option<bool>,
 }
@@ -73,7 +74,7 @@ impl Writer {
     pub(super) fn new(path: PathBuf, gate: Gate, connection: SqliteConnection) -> Result<Self> {
         let identity = Identity::of(&path)?;
         let keeper = Keeper::new(path.clone());
-        let connection = Some(Pen { connection, full: None });
+        let connection = Some(Pen { connection: SqliteTx(connection), full: None });
         Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection, unsynced: false, pages: 0 }), keeper })
     }
 
@@ -106,7 +107,7 @@ impl Writer {
             None => self.reopen(&mut desk.unsynced).await?,
         };
         if self.keeper.take_rest() && !pen.move_rest().await {
-            pen.connection.close().await.ok();
+            pen.connection.0.close().await.ok();
             desk.unsynced = true;
             pen = self.reopen(&mut desk.unsynced).await?;
         }
@@ -121,7 +122,7 @@ impl Writer {
         }
         if txn.broken {
             // Waited for, so that its locks are gone before the next one opens.
-            txn.pen.connection.close().await.ok();
+            txn.pen.connection.0.close().await.ok();
         } else {
             desk.connection = Some(txn.pen);
         }
@@ -144,7 +145,7 @@ impl Writer {
             *unsynced = false;
         }
         sql::all(&mut connection, &whole::prepare()).await?;
-        Ok(Pen { connection, full: None })
+        Ok(Pen { connection: SqliteTx(connection), full: None })
     }
 }
 
@@ -199,6 +200,11 @@ impl Txn {
             ran.rows.remove(0);
         }
         Ok(ran.rows)
+    }
+
+    /// The connection, for business code.
+    pub(super) fn connection(&mut self) -> &mut SqliteTx {
+        &mut self.pen.connection
     }
 
     async fn call(&mut self, text: &str, args: Args, end: &str) -> Result<Vec<Vec<SqliteRow>>> {

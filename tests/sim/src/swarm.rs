@@ -31,6 +31,7 @@ pub(crate) enum Call {
     Intent,
     Finish,
     Away,
+    Transact,
     Fold,
     Parts,
     Cancel,

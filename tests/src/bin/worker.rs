@@ -1,16 +1,17 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
-//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; or `.. cancel <key>` and `.. resolve <key>`, which only
-//! ask.
+//! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; `.. bookings <runs>`: runs with transactions;
+//! `.. serve`: whatever others submit, until it is asked to end; or `.. cancel <key>` and `.. resolve <key>`, which only ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
 use lobster_core::{
-    Ctx, Fate, Field, Flow, Lobster, Log, Result, RunState, Settings, State, StepCtx, StepErrorExt, Table, crash_point, step,
-    task,
+    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table,
+    crash_point, step, task,
 };
 use lobster_tests::world::Line;
 use std::{process::ExitCode, sync::OnceLock, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
 
 static WORLD: OnceLock<Line> = OnceLock::new();
 
@@ -87,6 +88,27 @@ async fn job(ctx: Ctx, run: String) -> Result<Vec<u64>> {
     Ok(vec![first.into(), durable.into(), retried, second.into(), probed, late.into(), held, third?.into(), fourth?.into()])
 }
 
+/// Steps that need nobody's help.
+#[task]
+async fn parcel(ctx: Ctx, run: String) -> Result<u64> {
+    for n in 0..3 {
+        ordinary(&ctx, &run, n).await?;
+    }
+    durable(&ctx, &run).await?;
+    let receipt = retried(&ctx, &run).await?;
+    tokio::try_join!(ordinary(&ctx, &run, 3), ordinary(&ctx, &run, 4))?;
+    Ok(receipt)
+}
+
+/// Executes what others submit, until it is asked to end.
+async fn serve(builder: lobster_core::Builder) {
+    let mut asked = signal(SignalKind::terminate()).expect("a process may listen for signals");
+    let lobster = builder.task(parcel).start().await.expect("the store opens");
+    asked.recv().await;
+    let drained = lobster.shutdown(Duration::from_secs(30)).await;
+    assert_eq!(drained.left_behind, 0, "everything was handed over");
+}
+
 /// What a book's run has read, round by round.
 #[derive(State, Default)]
 struct Pages {
@@ -136,6 +158,53 @@ async fn books(builder: lobster_core::Builder, runs: u32, rounds: u32) {
     }
     for run in handles {
         assert_eq!(run.outcome().await.expect("books end"), (30, rounds));
+    }
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+/// One booking: what the bank says of it is a row per time it was made.
+const BOOK: &str = "INSERT INTO bookings (number) VALUES ($1)";
+
+#[step(transactional)]
+async fn book_in_file(_ctx: &StepCtx, tx: &mut SqliteTx, run: &str, number: i64) -> Result<i64> {
+    say("body", run, &format!("booking#{number}"), "-");
+    sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
+    crash_point("T5");
+    Ok(number)
+}
+
+#[step(transactional)]
+async fn book_at_server(_ctx: &StepCtx, tx: &mut PgTx, run: &str, number: i64) -> Result<i64> {
+    say("body", run, &format!("booking#{number}"), "-");
+    sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
+    crash_point("T5");
+    Ok(number)
+}
+
+#[task]
+async fn booking(ctx: Ctx, plan: (bool, String, i64)) -> Result<i64> {
+    let (in_file, run, first) = plan;
+    let mut sum = 0;
+    for number in first..first + 4 {
+        sum += i64::from(ordinary(&ctx, &run, u32::try_from(number)?).await?);
+        sum += match in_file {
+            true => book_in_file(&ctx, &run, number).await?,
+            false => book_at_server(&ctx, &run, number).await?,
+        };
+    }
+    Ok(sum)
+}
+
+/// Makes some bookings, four a run.
+async fn bookings(builder: lobster_core::Builder, in_file: bool, runs: i64) {
+    let lobster = builder.task(booking).start().await.expect("the store opens");
+    let mut handles = Vec::new();
+    for n in 0..runs {
+        let key = format!("booking-{n}");
+        handles.push(lobster.submit(booking, (in_file, key.clone(), 4 * n)).key(key).await.expect("the store answers"));
+    }
+    for run in handles {
+        run.outcome().await.expect("bookings end");
     }
     lobster.shutdown(Duration::from_secs(5)).await;
 }
@@ -195,6 +264,10 @@ async fn main() -> ExitCode {
         settings.lease.ttl = Duration::from_secs(3600);
         settings.lease.self_fence = Duration::from_secs(1800);
     }
+    if std::env::var_os("LONG_POLL").is_some() {
+        // Longer than its test: whoever finds work was told of it.
+        settings.run.poll = Duration::from_secs(3600);
+    }
     let open = || Lobster::open(database).settings(settings.clone());
     match rest {
         [verb, key] if verb == "cancel" => {
@@ -218,9 +291,15 @@ async fn main() -> ExitCode {
                 Err(error) => panic!("{error}"),
             }
         }
+        [verb, runs] if verb == "bookings" => {
+            bookings(open(), database.starts_with("sqlite:"), runs.parse().expect("a number")).await;
+        }
         [verb] if verb == "poison" => poison(open()).await,
+        [verb] if verb == "serve" => serve(open()).await,
         [verb, runs, rounds] if verb == "books" => {
             settings.state.snapshot.delta_threshold = 5;
+            // So that what was said is soon recorded: whoever is killed after some hundred rounds has recorded some.
+            settings.commit.lag_deltas = 50;
             let builder = Lobster::open(database).settings(settings);
             books(builder, runs.parse().expect("a number"), rounds.parse().expect("a number")).await;
         }

@@ -2,7 +2,7 @@
 
 use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, StepCtx, StepFailedKind, step, task};
 use lobster_store::contract::limits;
-use lobster_tests::{happen, happened, on_both, until};
+use lobster_tests::{happen, happened, on_each, until};
 use std::collections::{BTreeMap, HashMap};
 
 #[step]
@@ -30,7 +30,7 @@ async fn maps(_ctx: Ctx, map: HashMap<String, u32>) -> Result<usize> {
     Ok(map.len())
 }
 
-on_both! {
+on_each! {
     async fn bad_keys_and_tags_are_refused_and_good_ones_kept(place) {
         let lobster = place.open().task(echoes).start().await.unwrap();
         let long = "x".repeat(limits::NAME_BYTES + 1);

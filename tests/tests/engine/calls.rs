@@ -1,7 +1,7 @@
 //! How calls are told apart, and what is refused (`docs/errors.md`, codes of the engine).
 
 use lobster_core::{Ctx, Result, StepCtx, StepFailedKind, step, task};
-use lobster_tests::{happen, happened, on_both, steered::Steered, until};
+use lobster_tests::{happen, happened, on_each, steered::Steered, until};
 use std::{sync::Arc, time::Duration};
 
 #[step]
@@ -28,7 +28,7 @@ async fn keyed_charge(_ctx: &StepCtx, key: u32, world: String) -> Result<u64> {
     Ok(count)
 }
 
-on_both! {
+on_each! {
     async fn a_key_used_twice_is_refused_with_both_values(place) {
         #[task]
         async fn twice(ctx: Ctx, _nothing: ()) -> Result<(String, String, String)> {

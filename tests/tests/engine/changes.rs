@@ -1,7 +1,7 @@
 //! Code that changed under a run in flight: what does not fit calls nothing, names what it met, and holds the run.
 
 use lobster_core::{Ctx, Result, RunId, StepCtx, step, task};
-use lobster_tests::{Place, happen, happened, held, on_both, until};
+use lobster_tests::{Place, happen, happened, held, on_each, until};
 use std::time::Duration;
 
 #[step(durable)]
@@ -75,7 +75,7 @@ macro_rules! held_by {
     }};
 }
 
-on_both! {
+on_each! {
     async fn a_renamed_step_holds_the_run_and_names_both(place) {
         let (why, world) = held_by!(place, with_a_renamed_step);
         assert!(why.contains("first#0") && why.contains("other#0"), "{why}");
@@ -143,7 +143,7 @@ async fn leave_in_doubt(place: &Place, world: &str) -> RunId {
     run
 }
 
-on_both! {
+on_each! {
     async fn a_step_in_doubt_that_is_of_another_kind_now_is_not_run(place) {
         let world = format!("kinds {}", place.url());
         let run = leave_in_doubt(&place, &world).await;

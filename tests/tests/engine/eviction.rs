@@ -6,7 +6,7 @@ use lobster_core::{Ctx, Fate, Result, StepCtx, StepErrorExt, step, task};
 use lobster_tests::{
     Place,
     flaky::{Flaky, Mood},
-    happen, happened, held,
+    happen, happened, held, on_each,
     steered::Steered,
     tiers, until,
 };
@@ -42,39 +42,33 @@ async fn everybody_goes_on() {
     }
 }
 
-/// An attempt becomes due after its run was told to leave, and before it has left.
-async fn no_intent_while_a_run_leaves(place: Place) {
-    let world = format!("leaves {}", place.url());
-    let (flaky, tiers) = Flaky::wrap(&tiers(&place).await);
-    let lobster = place.open().tiers(tiers).host(Steered::new(&world)).task(refused).start().await.unwrap();
-    let run = lobster.submit(refused, world.clone()).await.unwrap();
-    until(&world, "call", 1).await;
-    // With a batch of the run on its way to the store, its attempt fails, and it asks to leave until the next is due.
-    flaky.set(Mood::Held);
-    happen(&world, "note");
-    flaky.until_struck(1).await;
-    happen(&world, "answer");
-    everybody_goes_on().await;
-    happen(&world, Steered::HOUR);
-    until(&world, Steered::AWAKE, 1).await;
-    flaky.set(Mood::Well);
-    let outcome = tokio::select! {
-        outcome = run.outcome() => outcome,
-        why = held(&place, &lobster, run.id()) => panic!("nothing was called, and nothing is in doubt: {why}"),
-    };
-    assert_eq!((outcome.unwrap(), happened(&world, "call")), (2, 2));
-    assert!(lobster.runs().list().await.unwrap()[0].epoch > 1, "it left memory and came back");
-    lobster.shutdown(Duration::from_secs(5)).await;
-}
+on_each! {
+    on one thread:
 
-#[tokio::test]
-async fn a_run_that_leaves_memory_arms_no_intent_in_memory() {
-    no_intent_while_a_run_leaves(Place::memory()).await;
-}
-
-#[tokio::test]
-async fn a_run_that_leaves_memory_arms_no_intent_in_a_file() {
-    no_intent_while_a_run_leaves(Place::sqlite()).await;
+    /// An attempt becomes due after its run was told to leave, and before it has left.
+    async fn a_run_that_leaves_memory_arms_no_intent(place) {
+        let world = format!("leaves {}", place.url());
+        let (flaky, tiers) = Flaky::wrap(&tiers(&place).await);
+        let lobster = place.open().tiers(tiers).host(Steered::new(&world)).task(refused).start().await.unwrap();
+        let run = lobster.submit(refused, world.clone()).await.unwrap();
+        until(&world, "call", 1).await;
+        // With a batch of the run on its way to the store, its attempt fails, and it asks to leave until the next is due.
+        flaky.set(Mood::Held);
+        happen(&world, "note");
+        flaky.until_struck(1).await;
+        happen(&world, "answer");
+        everybody_goes_on().await;
+        happen(&world, Steered::HOUR);
+        until(&world, Steered::AWAKE, 1).await;
+        flaky.set(Mood::Well);
+        let outcome = tokio::select! {
+            outcome = run.outcome() => outcome,
+            why = held(&place, &lobster, run.id()) => panic!("nothing was called, and nothing is in doubt: {why}"),
+        };
+        assert_eq!((outcome.unwrap(), happened(&world, "call")), (2, 2));
+        assert!(lobster.runs().list().await.unwrap()[0].epoch > 1, "it left memory and came back");
+        lobster.shutdown(Duration::from_secs(5)).await;
+    }
 }
 
 #[step(irreversible, in_doubt = probe(ask), retry(attempts = 9, first = 30s, factor = 1, jitter = none))]
@@ -114,12 +108,16 @@ async fn two_epochs_of_a_run_in_one_process(place: Place) {
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
-#[tokio::test]
-async fn a_run_taken_again_by_the_process_that_it_left_does_not_block_it_in_memory() {
-    two_epochs_of_a_run_in_one_process(Place::memory()).await;
-}
+/// Not on a server: by its clock no hour passes, and a run that waits is not due.
+mod a_run_taken_again_by_the_process_that_it_left_does_not_block_it {
+    use super::*;
 
-#[tokio::test]
-async fn a_run_taken_again_by_the_process_that_it_left_does_not_block_it_in_a_file() {
-    two_epochs_of_a_run_in_one_process(Place::sqlite()).await;
+    #[tokio::test]
+    async fn memory() {
+        two_epochs_of_a_run_in_one_process(Place::memory()).await;
+    }
+    #[tokio::test]
+    async fn sqlite() {
+        two_epochs_of_a_run_in_one_process(Place::sqlite()).await;
+    }
 }

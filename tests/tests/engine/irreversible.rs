@@ -4,7 +4,7 @@ use lobster_core::{
     Ctx, ErrorKind, Fate, Reason, Result, RunFailed, RunId, RunState, StepCtx, StepErrorExt, StepFailedKind, StepState, step,
     task,
 };
-use lobster_tests::{Place, happen, happened, on_both, until};
+use lobster_tests::{Place, happen, happened, on_each, until};
 use serde::{Deserialize, Serialize};
 
 /// How the next calls of a world end.
@@ -166,7 +166,7 @@ macro_rules! engine {
     };
 }
 
-on_both! {
+on_each! {
     async fn a_fatal_error_is_definite_under_every_policy(place) {
         let lobster = engine!(place);
         for policy in ["retry", "probe", "hold"] {

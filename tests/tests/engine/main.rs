@@ -7,11 +7,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod bookings;
 mod calls;
 mod changes;
 mod crash;
 mod damage;
 mod eviction;
+mod fleet;
 mod irreversible;
 mod nodes;
 mod poison;
@@ -20,3 +22,4 @@ mod shutdown;
 mod state;
 mod steps;
 mod stores;
+mod transactional;

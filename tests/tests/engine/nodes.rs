@@ -1,7 +1,7 @@
-//! Several nodes on one file: shared work, names, take-over at once from a dead process, after the TTL from a silent one.
+//! Several nodes on one store: shared work, names, take-over at once from a dead process, after the TTL from a silent one.
 
 use lobster_core::{Ctx, ErrorKind, Result, StepCtx, step, task};
-use lobster_tests::{Place, all, happen, happened, until};
+use lobster_tests::{all, happen, happened, on_each, on_shared, until};
 use std::time::Duration;
 
 #[step(durable)]
@@ -31,55 +31,53 @@ async fn noted(ctx: Ctx, input: (String, u32)) -> Result<u64> {
     Ok(note(&ctx, world, n).await?)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_nodes_share_the_work_of_one_file() {
-    let place = Place::sqlite();
-    let world = format!("shared {}", place.url());
-    let one = place.open().task(noted).start().await.unwrap();
-    let other = place.open().task(noted).start().await.unwrap();
-    assert_ne!(one.node(), other.node());
-    let runs = (0..200).map(|n| (format!("n-{n}").into(), (world.clone(), n)));
-    for run in one.submit_all(noted, runs).await.unwrap() {
-        assert_eq!(run.outcome().await.unwrap(), 1);
+on_each! {
+    async fn two_nodes_share_the_work_of_one_store(place) {
+        let world = format!("shared {}", place.url());
+        let one = place.open().task(noted).start().await.unwrap();
+        let other = place.open().task(noted).start().await.unwrap();
+        assert_ne!(one.node(), other.node());
+        let runs = (0..200).map(|n| (format!("n-{n}").into(), (world.clone(), n)));
+        for run in one.submit_all(noted, runs).await.unwrap() {
+            assert_eq!(run.outcome().await.unwrap(), 1);
+        }
+        assert!(all(&world).values().all(|count| *count == 1) && all(&world).len() == 200);
+        one.shutdown(Duration::from_secs(5)).await;
+        other.shutdown(Duration::from_secs(5)).await;
     }
-    assert!(all(&world).values().all(|count| *count == 1) && all(&world).len() == 200);
-    one.shutdown(Duration::from_secs(5)).await;
-    other.shutdown(Duration::from_secs(5)).await;
+    async fn a_live_namesake_is_refused_with_a_clear_error(place) {
+        let one = place.open().node("till-1").start().await.unwrap();
+        let error = place.open().node("till-1").start().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains("till-1"), "{error}");
+        one.shutdown(Duration::from_secs(5)).await;
+        let again = place.open().node("till-1").start().await.unwrap();
+        assert_eq!(again.node(), "till-1");
+        again.shutdown(Duration::from_secs(5)).await;
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_live_namesake_is_refused_with_a_clear_error() {
-    let place = Place::sqlite();
-    let one = place.open().node("till-1").start().await.unwrap();
-    let error = place.open().node("till-1").start().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().contains("till-1"), "{error}");
-    one.shutdown(Duration::from_secs(5)).await;
-    let again = place.open().node("till-1").start().await.unwrap();
-    assert_eq!(again.node(), "till-1");
-    again.shutdown(Duration::from_secs(5)).await;
-}
-
-#[test]
-fn the_runs_of_an_engine_whose_runtime_is_gone_go_on_elsewhere() {
-    let place = Place::sqlite();
-    let world = format!("gone {}", place.url());
-    let first = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let run = first.block_on(async {
-        let lobster = place.open().task(stays).start().await.unwrap();
-        let run = lobster.submit(stays, world.clone()).await.unwrap();
-        until(&world, "stay", 1).await;
-        run.id()
-    });
-    // Dropped with everything on it; nobody said goodbye.
-    first.shutdown_background();
-    let second = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let outcome = second.block_on(async {
-        let lobster = place.open().task(stays).start().await.unwrap();
-        lobster.run(stays, run).outcome().await.unwrap()
-    });
-    assert_eq!(outcome, (1, 2), "what was recorded is not run again, what was not is run under the next epoch");
-    assert_eq!((happened(&world, "note 0"), happened(&world, "stay")), (1, 2));
+on_shared! {
+    fn the_runs_of_an_engine_whose_runtime_is_gone_go_on_elsewhere(store) {
+        let place = store();
+        let world = format!("gone {}", place.url());
+        let first = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let run = first.block_on(async {
+            let lobster = place.open().task(stays).start().await.unwrap();
+            let run = lobster.submit(stays, world.clone()).await.unwrap();
+            until(&world, "stay", 1).await;
+            run.id()
+        });
+        // Dropped with everything on it; nobody said goodbye.
+        first.shutdown_background();
+        let second = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let outcome = second.block_on(async {
+            let lobster = place.open().task(stays).start().await.unwrap();
+            lobster.run(stays, run).outcome().await.unwrap()
+        });
+        assert_eq!(outcome, (1, 2), "what was recorded is not run again, what was not is run under the next epoch");
+        assert_eq!((happened(&world, "note 0"), happened(&world, "stay")), (1, 2));
+    }
 }
 
 #[step]
@@ -104,36 +102,37 @@ async fn hogging(ctx: Ctx, world: String) -> Result<(u64, u64)> {
     Ok((hogged, charge(&ctx).await?))
 }
 
-#[test]
-fn a_step_that_never_gives_its_thread_back_loses_no_lease() {
-    let place = Place::sqlite();
-    let world = format!("hogs {}", place.url());
-    // One thread for everything: only the lease has one of its own.
-    let hogged = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (sent, run) = std::sync::mpsc::channel();
-    let url = place.url().to_owned();
-    let its_world = world.clone();
-    let thread = std::thread::spawn(move || {
-        hogged.block_on(async {
-            let lobster =
-                lobster_core::Lobster::open(&url).settings(lobster_core::Settings::test()).task(hogging).start().await.unwrap();
-            let run = lobster.submit(hogging, its_world).await.unwrap();
-            sent.send(run.id()).unwrap();
-            let outcome = run.outcome().await.unwrap();
+on_shared! {
+    fn a_step_that_never_gives_its_thread_back_loses_no_lease(store) {
+        let place = store();
+        let world = format!("hogs {}", place.url());
+        // One thread for everything: only the lease has one of its own.
+        let hogged = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (sent, run) = std::sync::mpsc::channel();
+        let url = place.url().to_owned();
+        let its_world = world.clone();
+        let thread = std::thread::spawn(move || {
+            hogged.block_on(async {
+                let lobster =
+                    lobster_core::Lobster::open(&url).settings(lobster_core::Settings::test()).task(hogging).start().await.unwrap();
+                let run = lobster.submit(hogging, its_world).await.unwrap();
+                sent.send(run.id()).unwrap();
+                let outcome = run.outcome().await.unwrap();
+                lobster.shutdown(Duration::from_secs(5)).await;
+                outcome
+            })
+        });
+        let run = run.recv().unwrap();
+        let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let seen = other.block_on(async {
+            until(&world, "hogs", 1).await;
+            // It would take over whatever it may.
+            let lobster = place.open().task(hogging).start().await.unwrap();
+            let outcome = lobster.run(hogging, run).outcome().await.unwrap();
             lobster.shutdown(Duration::from_secs(5)).await;
             outcome
-        })
-    });
-    let run = run.recv().unwrap();
-    let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let seen = other.block_on(async {
-        until(&world, "hogs", 1).await;
-        // It would take over whatever it may.
-        let lobster = place.open().task(hogging).start().await.unwrap();
-        let outcome = lobster.run(hogging, run).outcome().await.unwrap();
-        lobster.shutdown(Duration::from_secs(5)).await;
-        outcome
-    });
-    assert_eq!((seen, thread.join().unwrap()), ((1, 1), (1, 1)));
-    assert_eq!(happened(&world, "hogs"), 1);
+        });
+        assert_eq!((seen, thread.join().unwrap()), ((1, 1), (1, 1)));
+        assert_eq!(happened(&world, "hogs"), 1);
+    }
 }

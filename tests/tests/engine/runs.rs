@@ -1,7 +1,7 @@
 //! Runs from submit to removal: keys, handles, lists, cancel, hand-over, retention.
 
 use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, step, task};
-use lobster_tests::{flaky::Flaky, happen, happened, on_both, tiers, until};
+use lobster_tests::{flaky::Flaky, happen, happened, on_each, tiers, until};
 use std::{collections::BTreeSet, time::Duration};
 
 #[step]
@@ -37,7 +37,7 @@ async fn also_quick(_ctx: Ctx, n: u64) -> Result<u64> {
 
 use std::future::IntoFuture as _;
 
-on_both! {
+on_each! {
     async fn the_same_key_from_many_tasks_is_one_run(place) {
         let lobster = place.open().task(quick).start().await.unwrap();
         let submits: Vec<_> = (0..32).map(|_| tokio::spawn(lobster.submit(quick, 7).key("one").into_future())).collect();

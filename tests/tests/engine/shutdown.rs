@@ -4,7 +4,7 @@ use lobster_core::{Ctx, Result, RunState, Settings, StepCtx, step, task};
 use lobster_tests::{
     all,
     flaky::{Claims, Flaky},
-    happen, happened, on_both, tiers, until,
+    happen, happened, on_each, tiers, until,
 };
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ enum When {
     Begun(u64),
 }
 
-on_both! {
+on_each! {
     async fn runs_whose_claim_was_under_way_are_handed_over_as_well(place) {
         const RUNS: u64 = 32;
         let plain = tiers(&place).await;

@@ -4,7 +4,7 @@ use lobster_core::{
     Base, Ctx, ErrorKind, Field, FindingKind, Flow, Log, Reason, Result, RunFailed, RunId, Scratch, State, StepCtx, StepErrorExt,
     StepFailedKind, StepState, Table, step, task,
 };
-use lobster_tests::{Place, eventually, happen, happened, on_both, tiers, until};
+use lobster_tests::{Place, eventually, happen, happened, on_each, tiers, until};
 use std::time::Duration;
 
 /// One member of each kind.
@@ -358,7 +358,7 @@ async fn idle_round(_ctx: &StepCtx) -> Result<Flow> {
     Ok(Flow::Again)
 }
 
-on_both! {
+on_each! {
     async fn changes_are_recorded_with_the_results(place) {
         let lobster = place.open().task(reading).start().await.unwrap();
         let all = ["a", "b", "a"];
@@ -542,7 +542,7 @@ async fn travel(place: &Place, delta_threshold: u64, words_of: u32) {
     assert!(view.summary.epoch > 3, "it left memory again and again: {}", view.summary.epoch);
 }
 
-on_both! {
+on_each! {
     async fn a_state_goes_where_its_run_goes(place) {
         travel(&place, 1_000_000, 24).await;
     }
@@ -625,7 +625,7 @@ async fn reason(place: &Place, client: &lobster_core::Client, run: RunId, word: 
     .await
 }
 
-on_both! {
+on_each! {
     async fn a_state_of_an_older_version_is_migrated(place) {
         let world = place.url().to_owned();
         let before = place.open().task(old::shop).start().await.unwrap();
@@ -737,7 +737,7 @@ mod fitting {
     }
 }
 
-on_both! {
+on_each! {
     async fn a_dry_run_lists_what_would_fail(place) {
         let world = place.url().to_owned();
         let before = place.open().task(old::shop).task(transfers).start().await.unwrap();

@@ -1,7 +1,7 @@
 //! What each kind of step promises (the first table of the documentation), in one process.
 
 use lobster_core::{Ctx, Result, RunFailed, StepCtx, StepErrorExt, StepFailed, StepFailedKind, StepState, step, task};
-use lobster_tests::{Place, happen, happened, on_both, until};
+use lobster_tests::{Place, happen, happened, on_each, until};
 use std::time::Duration;
 
 #[step]
@@ -28,7 +28,7 @@ async fn mixed(ctx: Ctx, n: u64) -> Result<String> {
     Ok(format!("{receipt} {} {}", a?, b?))
 }
 
-on_both! {
+on_each! {
     async fn a_run_of_every_kind_of_step_ends(place) {
         let lobster = place.open().task(mixed).start().await.unwrap();
         let run = lobster.submit(mixed, 20).key("a").await.unwrap();
@@ -119,7 +119,7 @@ async fn trying(ctx: Ctx, input: (String, u64)) -> Result<u32> {
     Ok(flaky(&ctx, world, fails).await?)
 }
 
-on_both! {
+on_each! {
     async fn a_failed_attempt_is_made_again(place) {
         let lobster = place.open().task(trying).start().await.unwrap();
         let world = format!("flaky {}", place.url());

@@ -4,7 +4,7 @@ use lobster_core::{Ctx, Lobster, Result, Settings, StepCtx, step, task};
 use lobster_tests::{
     all,
     flaky::{Flaky, Mood},
-    happen, happened, on_both, tiers, until,
+    happen, happened, on_each, tiers, until,
 };
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn settings() -> Settings {
     settings
 }
 
-on_both! {
+on_each! {
     async fn steps_wait_when_the_store_lags_behind_by_the_bound(place) {
         let (flaky, tiers) = Flaky::wrap(&tiers(&place).await);
         let lobster = Lobster::open("memory:").tiers(tiers).settings(settings()).task(counts).start().await.unwrap();

@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "a case's name says what it shows; nobody calls it but the macro below")]
 
 pub mod append;
+pub mod business;
 pub mod bytes;
 pub mod cancel;
 pub mod catalog;
@@ -55,6 +56,12 @@ macro_rules! conformance {
                     two_rows_of_one_run_are_both_applied
                     two_rows_of_one_run_are_both_refused_after_a_gap
                     what_precedes_a_refused_intent_is_applied
+                }
+                business {
+                    a_refused_hold_begins_nothing
+                    a_row_of_work_is_recorded
+                    nothing_is_offered_through_a_hold_of_an_older_epoch
+                    work_that_wants_nothing_kept_records_nothing
                 }
                 bytes {
                     a_checksum_with_its_highest_bit_set_is_kept

@@ -8,7 +8,7 @@ use crate::contract::{
     ids::{Epoch, RunId, Seq},
     limits,
 };
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use prost::Message;
 
 /// One thing that a fold replaces.
@@ -283,6 +283,11 @@ pub fn open_changes(run: RunId, epoch: Epoch, from: Seq, to: Seq, body: &Bytes, 
 /// Encodes one change as an element of [`Changes`]: rows are these bytes put behind one another.
 pub fn encode_change(seq: Seq, changed: Changed) -> Bytes {
     element(&Change { changed: Some(changed), seq })
+}
+
+/// The same, behind what is there: a large value is copied once, into its row.
+pub fn put_change(seq: Seq, changed: Changed, row: &mut impl BufMut) {
+    prost::encoding::message::encode(1, &Change { changed: Some(changed), seq }, row);
 }
 
 /// A running digest of checksums: of those before, and the next one.

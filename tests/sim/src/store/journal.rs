@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use lobster_core::{
     RunId, Wall,
     store::contract::{
-        Answer, Attention, Batch, Cancelled, Catalog, Claim, Fold, Folded, Grant, Incarnation, Journal, NewRun, NewVerdict,
-        Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, VerdictAnswer,
+        Answer, Attention, Batch, BusinessKind, Cancelled, Catalog, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal,
+        NewRun, NewVerdict, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
     },
 };
 
@@ -134,6 +134,15 @@ impl Journal for SimStore {
             }
         }
         Ok(answers)
+    }
+
+    fn business(&self) -> Option<BusinessKind> {
+        self.world.memory.business()
+    }
+
+    async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
+        let what = format!("{} e{} {}", hold.run, hold.epoch, hold.head);
+        self.op(Call::Transact, what, move |world| Box::pin(async move { world.memory.transact(hold, work).await })).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {

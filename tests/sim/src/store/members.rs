@@ -34,6 +34,10 @@ impl Members for SimStore {
         Ok(renewed)
     }
 
+    fn renewed_peers(&self, _incarnation: Incarnation) -> Option<Vec<Peer>> {
+        None
+    }
+
     async fn peers(&self) -> Result<Vec<Peer>> {
         self.op(Call::Peers, "", |world| Box::pin(async move { world.memory.peers().await })).await
     }

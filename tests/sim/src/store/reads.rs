@@ -59,4 +59,8 @@ impl Wake for SimStore {
             self.memory().hinted(hints).await;
         }
     }
+
+    fn stride(&self) -> u32 {
+        1
+    }
 }
