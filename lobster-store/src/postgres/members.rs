@@ -95,6 +95,9 @@ SELECT n.incarnation, n.name, n.state, n.ttl_ms, n.beat, (extract(epoch FROM clo
     ARRAY(SELECT t.task FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version),
     ARRAY(SELECT t.version FROM @node_tasks t WHERE t.incarnation = n.incarnation ORDER BY t.task, t.version)";
 
+/// How many these are: whatever else a statement returns comes behind them.
+const COLUMNS_OF_A_NODE: usize = 13;
+
 /// Of all nodes.
 fn nodes_text() -> String {
     format!("{COLUMNS} FROM @nodes n")
@@ -157,7 +160,7 @@ impl Members for Postgres {
         // Whatever becomes of it: a beat that arrived although nobody was told only makes this node look younger to others.
         let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine) FROM @nodes n"));
         let rows = self.lease.pool().query(super::Stage::Write, &text, args).await?;
-        if !rows.first().map_or(Ok(false), |row| get::<bool>(row, 14))? {
+        if !rows.first().map_or(Ok(false), |row| get::<bool>(row, COLUMNS_OF_A_NODE))? {
             return Ok(Renewed::Revoked);
         }
         let nodes = rows.iter().map(NodeRow::read).collect::<Result<Vec<_>>>()?;

@@ -10,7 +10,8 @@ use lobster_store::{
     Tiers,
     conformance::TestClock,
     contract::{
-        Answer, Batch, Beat, Boot, Evidence, Folded, Grant, Incarnation, NewVerdict, Origin, RunId, Sealed, Stored, Then, Wall,
+        Answer, Batch, Beat, Boot, Evidence, Folded, Grant, Incarnation, NewVerdict, Origin, Row, RunId, Sealed, Stored, Then,
+        Wall,
         record::{Fate, Kind, StepName},
     },
     memory::Memory,
@@ -21,6 +22,8 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Append,
+    /// One row of results of one run, which the tier does by a statement of its own.
+    Step,
     Finish,
     Hold,
     Claim,
@@ -32,9 +35,9 @@ enum Call {
     Sweep,
 }
 
-use Call::{Append, Cancel, Claim, Finish, Fold, Hold, Renew, Revoke, Sweep, Verdict};
+use Call::{Append, Cancel, Claim, Finish, Fold, Hold, Renew, Revoke, Step, Sweep, Verdict};
 
-const CALLS: [Call; 10] = [Append, Finish, Hold, Claim, Revoke, Renew, Cancel, Verdict, Fold, Sweep];
+const CALLS: [Call; 11] = [Append, Step, Finish, Hold, Claim, Revoke, Renew, Cancel, Verdict, Fold, Sweep];
 
 /// Where the run is before the race. It has two rows, of which the last is an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +113,12 @@ async fn make(call: Call, tiers: Tiers, grant: Grant) -> Told {
         Append => {
             let mut rows = offer(&grant, 3);
             rows.rows.push(row(run(), grant.epoch, 4).intent());
+            one(rows)
+        }
+        Step => {
+            let mut rows = offer(&grant, 3);
+            let body = rows.rows[0].deltas.take().map(|half| half.body);
+            rows.rows = vec![Row::new(run(), grant.epoch, 3, 3, body, None)];
             one(rows)
         }
         Finish => one(ends(&grant, 2, finish(run(), Wall(5)))),

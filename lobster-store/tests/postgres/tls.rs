@@ -3,10 +3,36 @@
 use crate::kit::*;
 use lobster_servers::postgres::{Durability, Postgres};
 use lobster_store::contract::Failed;
-use std::path::Path;
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    sync::mpsc,
+    thread,
+};
 
 fn verified(url: &str, mode: &str, ca: &Path) -> String {
     with(url, &format!("sslmode={mode}&sslrootcert={}", ca.display()))
+}
+
+/// The same server by a name that its certificate does not have; the port.
+fn known_as_127_0_0_2(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.2:0").expect("there is a free port");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+            for (mut from, mut to) in [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))]
+                .map(|(from, to)| (from.expect("a socket has two ends"), to.expect("a socket has two ends")))
+            {
+                thread::spawn(move || {
+                    let _ended = io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    address.port()
 }
 
 #[test]
@@ -24,8 +50,7 @@ fn a_server_is_taken_for_what_its_certificate_says() {
 
         let wrong = failed(try_process(&verified(&url, "verify-full", of_another)).await);
         assert!(matches!(&wrong, Failed::Refused(_)), "{wrong}");
-        // A name of this host that its certificate does not have.
-        let elsewhere = url.replace("localhost", "127.0.0.2");
+        let elsewhere = format!("postgres://lobster@127.0.0.2:{}/postgres", known_as_127_0_0_2(server.port()));
         let name = failed(try_process(&verified(&elsewhere, "verify-full", ca)).await);
         assert!(matches!(&name, Failed::Refused(_)), "{name}");
         let clear = failed(try_process(&with(&url, "sslmode=disable")).await);
@@ -36,11 +61,10 @@ fn a_server_is_taken_for_what_its_certificate_says() {
 #[test]
 fn a_server_elsewhere_that_speaks_no_tls_is_not_spoken_to() {
     // It answers every request for TLS with a no, and remembers what else was said.
-    let listener = std::net::TcpListener::bind("0.0.0.0:0").expect("there is a free port");
+    let listener = TcpListener::bind("0.0.0.0:0").expect("there is a free port");
     let port = listener.local_addr().expect("it is bound").port();
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        use std::io::{Read, Write};
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
         for mut socket in listener.incoming().flatten() {
             let (mut request, mut rest) = ([0; 8], Vec::new());
             let _gone = socket.read_exact(&mut request).and_then(|()| socket.write_all(b"N"));
