@@ -48,8 +48,10 @@ struct Field {
 }
 
 impl Field {
-    fn new_incarnation(&self, at: usize) -> Incarnation {
+    /// A new incarnation, which others know of once it has joined.
+    async fn join(&self, tiers: &Tiers, at: usize) -> Incarnation {
         let new = incarnation(1000 + self.made.fetch_add(1, Ordering::Relaxed));
+        join(tiers, new).await;
         self.incarnations.lock().unwrap_or_else(PoisonError::into_inner)[at] = new;
         new
     }
@@ -61,9 +63,8 @@ impl Field {
 
 /// An owner, which does not always know that it is none any more.
 async fn fight(at: usize, tiers: Tiers, field: Arc<Field>, until: Instant) {
-    let (mut dice, mut me) = (Dice(at as u64), field.new_incarnation(at));
+    let (mut dice, mut me) = (Dice(at as u64), field.join(&tiers, at).await);
     let mut mine: BTreeMap<RunId, Grant> = BTreeMap::new();
-    join(&tiers, me).await;
     while Instant::now() < until {
         if dice.one_in(12) {
             let victim = field.incarnations.lock().unwrap_or_else(PoisonError::into_inner)[dice.throw(OWNERS as u64) as usize];
@@ -81,8 +82,7 @@ async fn fight(at: usize, tiers: Tiers, field: Arc<Field>, until: Instant) {
             // Its runs are lost sooner or later, or already; it tries once more before it is told.
             write(&tiers, me, &mut mine, &field, &mut dice).await;
             mine.clear();
-            me = field.new_incarnation(at);
-            join(&tiers, me).await;
+            me = field.join(&tiers, at).await;
         }
         write(&tiers, me, &mut mine, &field, &mut dice).await;
     }

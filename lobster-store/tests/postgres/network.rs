@@ -79,7 +79,7 @@ fn a_statement_whose_answer_is_lost_is_unknown_and_found_by_the_same_again() {
 
 #[test]
 fn a_commit_whose_answer_is_lost_is_unknown_and_found_by_the_same_again() {
-    block_on(cut_in_a_statement("lobster_pooled=true", |_| "COMMIT".to_owned()));
+    block_on(cut_in_a_statement("lobster_pooled=true", |_| "COMMIT\0".to_owned()));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_fold_and_a_submit_whose_answers_are_lost_are_found_by_the_same_again() {
         let line = Line::new("lobster_connections=2").await;
         append_one(line.tiers(), incarnation(1), &line.grant, 1, true).await;
         for applied in [false, true] {
-            line.proxy.cut_when_client_sends(b"COMMIT", applied);
+            line.proxy.cut_when_client_sends(b"COMMIT\0", applied);
             let failed = failed(line.tiers().journal.fold(fold(&line.grant, incarnation(1), 1)).await);
             assert!(matches!(failed, Failed::Unknown(_)), "{failed}");
         }
