@@ -109,6 +109,9 @@ enum Outcome {
     Returned(Result<Came, Trouble>),
 }
 
+/// Where the work leaves what it came to, with the row to be recorded, for the conductor to find.
+type Told = Arc<Mutex<Option<(Outcome, Option<Row>)>>>;
+
 /// What became of one transaction.
 enum Ended {
     /// It is committed, and its result is where the body finds it.
@@ -244,7 +247,7 @@ impl Conductor {
         let (run, epoch, incarnation) = (self.live.run, self.live.epoch, self.live.incarnation);
         let left = shared.lease.left(shared.host.boot());
         let hold = Hold { incarnation, run, epoch, head: seq, most: left.max(Duration::from_millis(1)) };
-        let told: Arc<Mutex<Option<(Outcome, Option<Row>)>>> = Arc::default();
+        let told = Told::default();
         shared.point("T1");
         let answer = shared.tiers.journal.transact(hold, self.work(seq, told.clone())).await;
         shared.point("T4");
@@ -281,7 +284,7 @@ impl Conductor {
     }
 
     /// What the store runs in its transaction.
-    fn work(&self, seq: Seq, tell: Arc<Mutex<Option<(Outcome, Option<Row>)>>>) -> Work {
+    fn work(&self, seq: Seq, tell: Told) -> Work {
         let (live, step, act, most, cx) = (self.live.clone(), self.step.clone(), self.act.clone(), self.most, self.context());
         let (attempts, began) = (self.attempts + 1, self.began);
         Box::new(move |transaction| {
