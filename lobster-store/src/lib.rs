@@ -46,6 +46,10 @@
 pub mod conformance;
 pub mod contract;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, unused_imports, reason = "beats in files are SQLite's, elsewhere they are rows")
+)]
 mod local;
 pub mod memory;
 #[doc(hidden)]

@@ -4,10 +4,10 @@
 
 use super::{
     Postgres,
-    sql::{Args, get, get_owner, get_state, get_u32, get_u64},
+    sql::{Args, fence, get},
 };
-use crate::contract::{Failed, Hold, Result, RunRow, Transacted, Work, decide_hold};
-use sqlx::postgres::{PgConnection, PgRow};
+use crate::contract::{Failed, Hold, Result, Transacted, Work, decide_hold};
+use sqlx::postgres::PgConnection;
 use std::{
     fmt,
     ops::{Deref, DerefMut},
@@ -111,16 +111,4 @@ impl Postgres {
             Err(failed) => Err(failed),
         }
     }
-}
-
-fn fence(row: &PgRow) -> Result<RunRow> {
-    Ok(RunRow {
-        owner: get_owner(row, 0)?,
-        epoch: get_u64(row, 1)?,
-        state: get_state(row, 2)?,
-        tail: get_u64(row, 3)?,
-        mark: get_u32(row, 4)?,
-        cancel: get(row, 5)?,
-        wake: get_u64(row, 6)?,
-    })
 }

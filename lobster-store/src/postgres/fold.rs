@@ -4,9 +4,9 @@
 
 use super::{
     Postgres,
-    sql::{Args, get, get_owner, get_sealed, get_state, get_u32, get_u64},
+    sql::{Args, fence, get, get_sealed, get_u32, get_u64},
 };
-use crate::contract::{Fold, Folded, Result, RunId, RunRow, Seq, StoredPart, decide_fold};
+use crate::contract::{Fold, Folded, Result, RunId, Seq, StoredPart, decide_fold};
 use sqlx::postgres::PgRow;
 use std::collections::HashMap;
 
@@ -69,18 +69,6 @@ impl Postgres {
         let found = rows.iter().map(part).collect::<Result<HashMap<_, _>>>()?;
         Ok(ids.iter().filter_map(|id| Some(StoredPart { id: *id, sealed: found.get(id)?.clone() })).collect())
     }
-}
-
-fn fence(row: &PgRow) -> Result<RunRow> {
-    Ok(RunRow {
-        owner: get_owner(row, 0)?,
-        epoch: get_u64(row, 1)?,
-        state: get_state(row, 2)?,
-        tail: get_u64(row, 3)?,
-        mark: get_u32(row, 4)?,
-        cancel: get(row, 5)?,
-        wake: get_u64(row, 6)?,
-    })
 }
 
 /// The snapshot's seq and checksum, and whether there is such a run.

@@ -3,7 +3,7 @@
 //! Invariant: nobody but renewal and revocation touches a node's row between its join and its farewell.
 
 use super::{
-    Postgres, now,
+    Postgres,
     options::Options,
     pool::Pool,
     schema,
@@ -141,7 +141,7 @@ impl NodeRow {
 impl Members for Postgres {
     async fn join(&self, node: NewNode) -> Result<Joined> {
         let incarnation = node.incarnation;
-        let mine = self.hold(&node, now(&*self.clock))?;
+        let mine = self.hold(&node, self.clock.boot())?;
         match self.join_as(&node, &mine).await {
             Ok(()) => Ok(Joined { name: mine.0, boot_id: Host::this().boot_id.clone() }),
             Err(failed) => {

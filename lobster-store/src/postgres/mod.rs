@@ -32,7 +32,7 @@ pub use roles::{Role, roles};
 pub use schema::sql;
 
 use crate::{
-    contract::{Boot, Clock, Failed, Incarnation, Result, Wake},
+    contract::{Clock, Failed, Incarnation, Result, Wake},
     local,
 };
 use failure::Stage;
@@ -195,9 +195,4 @@ fn own(dir: &Path, me: u32) -> Result<()> {
             Err(Failed::Refused(format!("{}: others may write to it; name a directory by `lobster_local_path`", dir.display())))
         }
     }
-}
-
-/// A moment on this host's clock; the server has its own.
-fn now(clock: &dyn Clock) -> Boot {
-    clock.boot()
 }

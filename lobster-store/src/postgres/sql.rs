@@ -2,7 +2,7 @@
 //!
 //! Invariant: numbers that are unsigned here are stored as the signed numbers of the same bits.
 
-use crate::contract::{Failed, Incarnation, NodeState, Result, RunId, RunState, Sealed};
+use crate::contract::{Failed, Incarnation, NodeState, Result, RunId, RunRow, RunState, Sealed};
 use bytes::Bytes;
 use sqlx::{
     Arguments, Decode, Encode, Row, Type,
@@ -65,6 +65,19 @@ pub(super) fn get_node_state(row: &PgRow, at: usize) -> Result<NodeState> {
 /// A sealed record from two columns, the checksum first.
 pub(super) fn get_sealed(row: &PgRow, at: usize) -> Result<Sealed> {
     Ok(Sealed { crc: get_u32(row, at)?, body: Bytes::copy_from_slice(get::<&[u8]>(row, at + 1)?) })
+}
+
+/// The fence, from the columns `owner, epoch, state, tail, mark, cancel, wake`, which come first.
+pub(super) fn fence(row: &PgRow) -> Result<RunRow> {
+    Ok(RunRow {
+        owner: get_owner(row, 0)?,
+        epoch: get_u64(row, 1)?,
+        state: get_state(row, 2)?,
+        tail: get_u64(row, 3)?,
+        mark: get_u32(row, 4)?,
+        cancel: get(row, 5)?,
+        wake: get_u64(row, 6)?,
+    })
 }
 
 /// PostgreSQL has no NUL in a text. Texts for people lose it; others never have one.
