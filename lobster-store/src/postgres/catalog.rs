@@ -1,10 +1,10 @@
 //! What people and callers read.
 //!
-//! Invariant: each call reads one snapshot. What a reader sees of an end is synced: the statement that ends a run commits synced, and
-//! PostgreSQL shows a commit only after it is as durable as that.
+//! Invariant: each call reads one snapshot. Outcomes are handed out once they are as durable as the synced statements that made them: an
+//! output. The rest are observations, and may be ahead of that.
 
 use super::{
-    Postgres,
+    Postgres, STANDBY,
     recording::of_runs,
     sql::{Args, get, get_owner, get_run, get_sealed, get_state, get_u32, get_u64},
 };
@@ -119,20 +119,24 @@ impl Catalog for Postgres {
     }
 
     async fn outcomes(&self, runs: &[RunId]) -> Result<Vec<Option<Option<Ended>>>> {
-        let text = "SELECT r.id, r.state, o.crc, o.body FROM @runs r LEFT JOIN @outcomes o ON o.run = r.id AND r.state > 2 \
-                    WHERE r.id = ANY($1::uuid[])";
+        let text = format!(
+            "SELECT r.id, r.state, {STANDBY}, o.crc, o.body FROM @runs r LEFT JOIN @outcomes o ON o.run = r.id AND r.state > 2 \
+             WHERE r.id = ANY($1::uuid[])"
+        );
         let mut answers = Vec::with_capacity(runs.len());
         for runs in runs.chunks(RUNS) {
             let ids: Vec<Uuid> = runs.iter().map(|run| run.0).collect();
-            let mut found = HashMap::new();
-            for row in &self.read(text, || of_runs(&ids)).await? {
+            let (mut found, mut unsure) = (HashMap::new(), false);
+            for row in &self.read(&text, || of_runs(&ids)).await? {
                 let state = get_state(row, 1)?;
-                let ended = match get::<Option<i64>>(row, 2)? {
-                    Some(_) => Some(Ended { state, outcome: get_sealed(row, 2)? }),
+                let ended = match get::<Option<i64>>(row, 3)? {
+                    Some(_) => Some(Ended { state, outcome: get_sealed(row, 3)? }),
                     None => None,
                 };
+                unsure |= ended.is_some() && get(row, 2)?;
                 found.insert(get_run(row, 0)?, ended);
             }
+            self.barrier(unsure).await?;
             answers.extend(runs.iter().map(|run| found.get(run).cloned()));
         }
         Ok(answers)

@@ -159,10 +159,32 @@ impl Postgres {
         self.pool.query(Stage::Read, &self.text(text), args).await
     }
 
+    /// After reading what will be handed out as done: waits until it is as durable as a synced statement. It was committed by one, and the
+    /// server shows a commit once it is synced there; but a commit that waits for a standby is shown without it when its session is ended.
+    /// `standby` is [`STANDBY`], read in the same statement.
+    async fn barrier(&self, standby: bool) -> Result<()> {
+        if !standby {
+            return Ok(());
+        }
+        // A commit with a record of its own waits for everything before it. Nothing is lost without an answer.
+        let read = |failed| match failed {
+            Failed::Unknown(why) => Failed::Unavailable(why),
+            failed => failed,
+        };
+        self.write(BARRIER, || sql::Args::default().with(self.synced).done()).await.map(drop).map_err(read)
+    }
+
     async fn write(&self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
         self.pool.query(Stage::Write, &self.text(text), args).await
     }
 }
+
+/// Do commits wait for a standby?
+const STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
+
+const BARRIER: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
+SELECT pg_logical_emit_message(true, 'lobster', '') FROM how";
 
 #[allow(clippy::disallowed_methods, reason = "a server is waited for on the real clock")]
 async fn pause(duration: Duration) {

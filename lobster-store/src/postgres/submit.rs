@@ -3,7 +3,7 @@
 //! Invariant: a run is created with its input and tags in one statement, and a key never names two.
 
 use super::{
-    Postgres,
+    Postgres, STANDBY,
     journal::LOCK,
     sql::{Args, get, get_run},
 };
@@ -27,8 +27,12 @@ inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, 
 tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($10::uuid[], $11::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
 SELECT id FROM made";
 
-const FIND: &str = "SELECT id, key, task, digest FROM @runs WHERE id = ANY($1::uuid[]) \
-                    UNION SELECT id, key, task, digest FROM @runs WHERE key = ANY($2::text[])";
+fn find() -> String {
+    let columns = format!("id, key, task, digest, {STANDBY}");
+    format!(
+        "SELECT {columns} FROM @runs WHERE id = ANY($1::uuid[]) UNION SELECT {columns} FROM @runs WHERE key = ANY($2::text[])"
+    )
+}
 
 /// Times that a run which could not be inserted was not to be found either: its key was free again.
 const TRIES: usize = 10;
@@ -46,8 +50,9 @@ impl Postgres {
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
                 true => Known::default(),
-                false => Known::read(&self.read(FIND, || find_args(&asked)).await?)?,
+                false => Known::read(&self.read(&find(), || find_args(&asked)).await?)?,
             };
+            self.barrier(known.unsure).await?;
             if !made.is_empty() {
                 self.stir();
             }
@@ -92,6 +97,8 @@ fn find_args(runs: &[&NewRun]) -> PgArguments {
 struct Known {
     by_id: HashMap<RunId, (String, Vec<u8>)>,
     by_key: HashMap<String, RunId>,
+    /// Are they perhaps not yet where a commit waits to be?
+    unsure: bool,
 }
 
 impl Known {
@@ -103,6 +110,7 @@ impl Known {
                 known.by_key.insert(key, id);
             }
             known.by_id.insert(id, (get(row, 2)?, get(row, 3)?));
+            known.unsure |= get::<bool>(row, 4)?;
         }
         Ok(known)
     }

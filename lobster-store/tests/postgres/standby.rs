@@ -2,7 +2,7 @@
 
 use crate::kit::*;
 use lobster_servers::postgres::{Durability, Postgres};
-use lobster_store::contract::Failed;
+use lobster_store::contract::{Failed, Submitted};
 
 #[test]
 fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
@@ -71,5 +71,53 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
         }
         let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grants[1], 6)])).await.remove(0);
         assert_eq!((seen.mine, seen.rows, seen.tail), (false, 0, 2), "it has lost the run, and is told so");
+    });
+}
+
+#[test]
+fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
+    let server = Postgres::start(Durability::Full).expect("a private server can be started");
+    let url = server.fresh_database();
+    let standby = server.standby(true);
+    block_on(async {
+        let (me, writer, mut eye) = (incarnation(1), process(&url).await, Session::of(&url).await);
+        let grants = owner(&writer.tiers, me, 2).await;
+        append_one(&writer.tiers, me, &grants[0], 1, true).await;
+        standby.pause();
+        let finish = ends(&grants[0], 1, finish(grants[0].run, HostClock::now()));
+        let ending = tokio::spawn({
+            let journal = writer.tiers.journal.clone();
+            async move { journal.append(batch(me, true, vec![finish])).await }
+        });
+        let submitted = tokio::spawn({
+            let journal = writer.tiers.journal.clone();
+            async move { journal.submit(vec![new_run(9)]).await }
+        });
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let both = format!("SELECT count(*) = 2 FROM ({waiting}) AS w");
+        eye.until(&both).await;
+        // Who revokes a node ends its sessions: its commit is shown, and is not on the standby.
+        eye.ask(&format!("SELECT count(pg_terminate_backend(pid)) FROM ({waiting}) AS w")).await;
+        assert!(ending.await.expect("it ends").is_err() && submitted.await.expect("it ends").is_err());
+        eye.until(&format!("SELECT state > 2 FROM lobster.runs WHERE id = '{}'", grants[0].run)).await;
+        eye.until(&format!("SELECT EXISTS (SELECT 1 FROM lobster.runs WHERE id = '{}')", new_run(9).id)).await;
+
+        let reader = process(&url).await;
+        let runs = [grants[0].run];
+        let (outcome, again) = (reader.tiers.catalog.outcomes(&runs), reader.tiers.journal.submit(vec![new_run(9)]));
+        let mut answers = std::pin::pin!(async { tokio::join!(outcome, again) });
+        tokio::select! {
+            answers = &mut answers => panic!("told before it was on the standby: {answers:?}"),
+            () = eye.until(&both) => {}
+        }
+        standby.resume();
+        let (outcome, again) = soon(answers).await;
+        assert!(outcome.expect("an answer")[0].as_ref().is_some_and(Option::is_some), "it has ended");
+        assert!(matches!(again.expect("an answer")[..], [Submitted::Existing { same: true, .. }]));
+        // One that has not ended needs no waiting for.
+        standby.pause();
+        let open = reader.tiers.catalog.outcomes(&[grants[1].run]).await.expect("an answer");
+        assert_eq!(open, [Some(None)]);
+        standby.resume();
     });
 }
