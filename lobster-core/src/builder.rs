@@ -122,11 +122,11 @@ impl Builder {
     }
 
     /// Looks at every stored run that has not ended, and lists what would keep this code from going on with it: an unknown task or a
-    /// newer version, damaged records, an input or a state that does not decode or migrate, a state of a newer version. Executes nothing,
-    /// joins nothing, writes nothing to any run: run it before a deploy, against the database of the old code.
+    /// newer version, damaged records, an input, a result or a state that does not decode or migrate, a state of a newer version. Executes
+    /// nothing, joins nothing, writes nothing to any run: run it before a deploy, against the database of the old code.
     ///
-    /// States are checked if their types are known from the steps that a task lists (`#[task(steps = [..])]`); others are listed as [`Unchecked`](crate::FindingKind::Unchecked). Recorded results are decoded only when a body asks for
-    /// them: they are not checked.
+    /// States and results are checked if their types are known from the steps that a task lists (`#[task(steps = [..])]`); others are
+    /// listed as [`Unchecked`](crate::FindingKind::Unchecked), and so is what a step returns that is generic over it.
     ///
     /// # Errors
     /// As [`start`](Builder::start).

@@ -389,12 +389,12 @@ impl Call {
 
     /// Steps are polled in the body of their task, and nowhere else.
     fn out_of_place(&self, live: &Arc<Live>) -> Option<StepFailed> {
-        let shown = name::display(&self.cx.step);
         let (code, message) = match POLLING.get() {
             Polling::Body(body) if std::ptr::eq(body, &raw const **live) => return None,
             Polling::Step => ("StepInsideStep", "was called inside a step: call it in the body of the task"),
             _ => ("StepOutsideBody", "was polled outside of the body of its task: await it there"),
         };
+        let shown = name::display(&self.cx.step);
         Some(StepFailed::refused(code, format!("step {shown} {message}"), &shown))
     }
 

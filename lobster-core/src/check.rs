@@ -5,11 +5,16 @@
 use crate::{
     engine::{Outcome, Stores},
     image::{self, Image},
+    name,
     registry::{Registered, Registry},
+    spec::Spec,
     state::{StateType, migrate::Unfit},
 };
-use lobster_store::contract::{RunFilter, RunId, RunState, RunSummary};
-use std::fmt;
+use lobster_store::contract::{RunFilter, RunId, RunState, RunSummary, record::Came};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// What [`Builder::check`](crate::Builder::check) found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +73,9 @@ pub enum FindingKind {
     State,
     /// A state is of a newer version: it waits for a node that knows it.
     NewerState,
-    /// A state whose type is not known from the steps that its task lists (`#[task(steps = [..])]`).
+    /// A recorded result does not decode as what its step returns: it would be held.
+    Result,
+    /// A state or a result whose type is not known from the steps that its task lists (`#[task(steps = [..])]`).
     Unchecked,
 }
 
@@ -113,7 +120,9 @@ fn check_run(task: &Registered, image: Image, found: &mut impl FnMut(FindingKind
     if let Err(error) = task.fits(&image.input) {
         found(FindingKind::Input, format!("its input does not fit: {error}"));
     }
-    let known: Vec<&StateType> = task.options.steps.unwrap_or_default().iter().flat_map(|spec| spec.states).collect();
+    let steps = task.options.steps.unwrap_or_default();
+    check_results(steps, &image, found);
+    let known: Vec<&StateType> = steps.iter().flat_map(|spec| spec.states).collect();
     for (name, content) in image.states {
         let of_name = known.iter().find(|known| known.name == Some(name.as_str()));
         // One that is named at its call may be of any type that is.
@@ -131,5 +140,30 @@ fn check_run(task: &Registered, image: Image, found: &mut impl FnMut(FindingKind
             }
             Some(Err(Unfit::Misfit(why))) => found(FindingKind::State, format!("state `{name}` does not fit: {why}")),
         }
+    }
+}
+
+fn check_results(steps: &[&Spec], image: &Image, found: &mut impl FnMut(FindingKind, String)) {
+    let mut unchecked = BTreeSet::new();
+    let of_keys = image.known.iter().filter_map(|(step, known)| Some((step, &known.result.as_ref()?.1)));
+    let to_be_shown = image.replay.iter().map(|(_, shown)| (&shown.step, &shown.came));
+    let mut values = BTreeMap::new();
+    for (step, came) in of_keys.chain(to_be_shown) {
+        if let Came::Value(value) = came {
+            values.insert(step, value);
+        }
+    }
+    for (step, value) in values {
+        match steps.iter().find(|spec| spec.name == step.name).and_then(|spec| spec.value) {
+            None => unchecked.extend([&step.name]),
+            Some(known) => {
+                if let Err(error) = (known.fits)(value) {
+                    found(FindingKind::Result, format!("the result of {} does not fit: {error}", name::display(step)));
+                }
+            }
+        }
+    }
+    for step in unchecked {
+        found(FindingKind::Unchecked, format!("the task's list of steps does not tell what `{step}` returns"));
     }
 }

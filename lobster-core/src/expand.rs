@@ -6,7 +6,7 @@ pub use crate::{
     call::{Call, call},
     codec::Returned,
     registry::{Task, TaskOptions},
-    spec::{InDoubt, OnExhausted, Retry, Spec, StepKind as Kind},
+    spec::{InDoubt, OnExhausted, Retry, Spec, StepKind as Kind, ValueType},
     state::{Lease, Leases, Member, Migration, Named, StateType, Wanted},
     step_key::{Key, StepKey, key},
 };

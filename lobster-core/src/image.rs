@@ -11,7 +11,7 @@ use lobster_store::contract::{
     record::{self, Attempt, Came, Changed, Fact, Fate, Input, Intent, Kind, Manifest, Part, Payload, Round, StepName, Window},
 };
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
@@ -124,11 +124,11 @@ pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
         }
     }
     // A result that nobody was shown live must not be shown on the way back either.
-    let known = std::mem::take(&mut image.known);
-    image.replay.retain(|(seq, shown)| {
-        known.get(&shown.step).is_none_or(|known| !known.detached || known.result.as_ref().is_none_or(|(at, _)| at != seq))
-    });
-    image.known = known;
+    let detached = image.known.values().filter(|known| known.detached);
+    let unseen: BTreeSet<Seq> = detached.filter_map(|known| Some(known.result.as_ref()?.0)).collect();
+    if !unseen.is_empty() {
+        image.replay.retain(|(seq, _)| !unseen.contains(seq));
+    }
     Ok(image)
 }
 

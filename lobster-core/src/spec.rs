@@ -2,7 +2,11 @@
 //!
 //! Invariant: everything `#[step]` writes about a step is a [`Spec`] that a person could write.
 
-use crate::state::StateType;
+use crate::{
+    codec::{self, CodecError, Returned},
+    state::StateType,
+};
+use lobster_store::contract::record::Payload;
 use std::time::Duration;
 
 /// A step's name, kind and policies. Written by `#[step]`; by hand with struct update from [`Spec::ordinary`] and its siblings.
@@ -29,6 +33,21 @@ pub struct Spec {
     pub keyed: bool,
     /// The types of the states it asks for.
     pub states: &'static [StateType],
+    /// The type of its value, where it can be told ahead of a call: not for a step that is generic over it.
+    pub value: Option<ValueType>,
+}
+
+/// The type of a step's value, as a task's list of steps knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueType {
+    pub(crate) fits: fn(&Payload) -> Result<(), CodecError>,
+}
+
+impl ValueType {
+    /// Of a step that returns this.
+    pub const fn of<R: Returned>() -> Self {
+        Self { fits: |value| codec::decode::<R::Value>(value).map(|_| ()) }
+    }
 }
 
 /// Kinds of steps.
@@ -110,6 +129,7 @@ impl Spec {
             on_exhausted: OnExhausted::Hold,
             keyed: false,
             states: &[],
+            value: None,
         }
     }
     /// An ordinary step, without a name yet.

@@ -5,8 +5,8 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::visit::Visit;
-use syn::{Expr, ExprLit, ExprReference, GenericParam, Lifetime, Lit, Path, Type};
+use syn::visit::{self, Visit};
+use syn::{Expr, ExprLit, ExprReference, GenericParam, Lifetime, Lit, Path, Type, TypeImplTrait, TypeReference};
 
 use super::outer::Outer;
 use super::{Frame, at, body_name, option, ours, ours_at};
@@ -363,6 +363,9 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
     if !states.is_empty() {
         set.push(quote!(states: const { &[#(#states),*] },));
     }
+    if let Some(value) = value_type(step, root) {
+        set.push(quote!(value: ::core::option::Option::Some(#value),));
+    }
     if let Kind::Transactional { max_duration_ms: Some(ms) } = options.kind {
         let ms = option(Some(Literal::u64_suffixed(ms)));
         set.push(quote!(max_duration_ms: #ms,));
@@ -397,23 +400,35 @@ fn info(step: &Step, frame: &Frame) -> TokenStream {
 
 /// The type of a state as the spec lists it; one that depends on what the step is generic over is known to no list.
 fn state_type(step: &Step, StateArgument { ty, name, .. }: &StateArgument, root: &TokenStream) -> Option<TokenStream> {
-    let params = step.function.sig.generics.params.iter().filter_map(|param| match param {
-        GenericParam::Type(param) => Some(&param.ident),
-        GenericParam::Const(param) => Some(&param.ident),
-        GenericParam::Lifetime(_) => None,
-    });
-    let mut generic = Mentions { params: params.collect(), found: false };
-    generic.visit_type(ty);
     let (here, root) = (ours_at(ty), at(root, ours_at(ty)));
     let named = match name {
         None => TokenStream::new(),
         Some(Expr::Lit(ExprLit { lit: lit @ Lit::Str(_), .. })) => quote_spanned!(here=> .named(#lit)),
         Some(_) => quote_spanned!(here=> .named_at_the_call()),
     };
-    (!generic.found).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()#named))
+    names_itself(step, ty).then(|| quote_spanned!(here=> #root::expand::StateType::of::<#ty>()#named))
 }
 
-/// Whether one of these parameters occurs.
+/// The type of the value as the spec lists it, where the type that the step returns can be named outside of it.
+fn value_type(step: &Step, root: &TokenStream) -> Option<TokenStream> {
+    let output = &step.shape.output;
+    let (here, root) = (ours_at(output), at(root, ours_at(output)));
+    names_itself(step, output).then(|| quote_spanned!(here=> #root::expand::ValueType::of::<#output>()))
+}
+
+/// Whether a type mentions nothing that only the step's signature knows.
+fn names_itself(step: &Step, ty: &Type) -> bool {
+    let params = step.function.sig.generics.params.iter().map(|param| match param {
+        GenericParam::Type(param) => &param.ident,
+        GenericParam::Const(param) => &param.ident,
+        GenericParam::Lifetime(param) => &param.lifetime.ident,
+    });
+    let mut mentions = Mentions { params: params.collect(), found: false };
+    mentions.visit_type(ty);
+    !mentions.found
+}
+
+/// Whether one of these parameters occurs, or a lifetime or type without a name.
 struct Mentions<'p> {
     params: Vec<&'p Ident>,
     found: bool,
@@ -421,7 +436,14 @@ struct Mentions<'p> {
 
 impl<'ast> Visit<'ast> for Mentions<'_> {
     fn visit_ident(&mut self, ident: &'ast Ident) {
-        self.found |= self.params.contains(&ident);
+        self.found |= ident == "_" || self.params.contains(&ident);
+    }
+    fn visit_type_reference(&mut self, reference: &'ast TypeReference) {
+        self.found |= reference.lifetime.is_none();
+        visit::visit_type_reference(self, reference);
+    }
+    fn visit_type_impl_trait(&mut self, _: &'ast TypeImplTrait) {
+        self.found = true;
     }
 }
 

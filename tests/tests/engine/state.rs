@@ -679,9 +679,9 @@ mod checked {
     }
 
     #[step]
-    pub async fn sell(_ctx: &StepCtx, #[state] shop: &mut Shop) -> Result<()> {
+    pub async fn sell(_ctx: &StepCtx, #[state] shop: &mut Shop) -> Result<Vec<u64>> {
         shop.euros += 1;
-        Ok(())
+        Ok(vec![1])
     }
 
     #[task(steps = [sell])]
@@ -704,9 +704,9 @@ mod of_another_type {
     use super::*;
 
     #[step]
-    pub async fn transfer(_ctx: &StepCtx, #[state(name = format!("account-{of}"))] pair: &mut Pair, of: u32) -> Result<u32> {
+    pub async fn transfer(_ctx: &StepCtx, #[state(name = format!("account-{of}"))] pair: &mut Pair, of: u32) -> Result<i64> {
         *pair.one = of;
-        Ok(of)
+        Ok(i64::from(of))
     }
 
     #[derive(State, Default)]
@@ -730,10 +730,12 @@ mod of_another_type {
 mod fitting {
     use super::*;
 
-    #[task(steps = [super::new::sell])]
+    use super::{new::sell, pause};
+
+    #[task(steps = [sell, pause])]
     pub async fn shop(ctx: Ctx, world: String) -> Result<u64> {
-        super::pause(&ctx, &world, 0).await?;
-        Ok(super::new::sell(&ctx, 6).await?)
+        pause(&ctx, &world, 0).await?;
+        Ok(sell(&ctx, 6).await?)
     }
 }
 
@@ -751,11 +753,16 @@ on_each! {
         assert_eq!((report.runs, report.findings), (1, vec![]));
         let report = place.open().task(old::shop).check().await.unwrap();
         assert_eq!(report.failures().count(), 0);
-        assert_eq!(report.findings[0].kind, FindingKind::Unchecked, "this one lists no steps");
+        let unchecked: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.message.as_str())).collect();
+        let (result, state) = ("the task's list of steps does not tell what `sell` returns", "state `Shop` is of no type");
+        assert!(unchecked[0] == (FindingKind::Unchecked, result), "this one lists no steps: {unchecked:?}");
+        assert!(unchecked[1].0 == FindingKind::Unchecked && unchecked[1].1.starts_with(state), "{unchecked:?}");
         let report = place.open().task(checked::shop).check().await.unwrap();
         let kinds: Vec<_> = report.failures().map(|finding| (finding.run, finding.kind)).collect();
-        assert_eq!(kinds, [(run.id(), FindingKind::Input), (run.id(), FindingKind::State)]);
+        assert_eq!(kinds, [FindingKind::Input, FindingKind::Result, FindingKind::State].map(|kind| (run.id(), kind)));
         let text = report.findings[1].to_string();
+        assert!(text.contains("the result of sell#0 does not fit") && text.contains("invalid type: integer `5`"), "{text}");
+        let text = report.findings[2].to_string();
         assert!(text.contains("(open)") && text.contains("the migration from version 1 failed"), "{text}");
         let report = place.open().check().await.unwrap();
         assert_eq!(report.findings[0].kind, FindingKind::Task);
