@@ -8,6 +8,7 @@ use super::{
     planted,
     schema::qualified,
     sql::{Args, for_people, get, get_state, get_u32, get_u64},
+    times::Times,
 };
 use crate::contract::{Answer, Batch, Failed, Offer, Result, Row, RunState, Seen, Then};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -135,7 +136,7 @@ impl Postgres {
         let timeout = batch.patient.map_or_else(|| "0".to_owned(), |most| format!("{}ms", most.as_millis().max(1)));
         let parts = Parts::of(&batch);
         let text = &self.appends.0[parts.number()];
-        let rows = match self.pool.query(Stage::Write, text, || args(&batch, parts, commit, &timeout)).await {
+        let rows = match self.pool.query(Stage::Write, text, || args(&batch, parts, &self.times, commit, &timeout)).await {
             // Waited for as long as was asked.
             Err(Failed::Unavailable(why)) if batch.patient.is_some() && why.contains("(55P03)") => {
                 return Ok(vec![Answer::Busy; batch.offers.len()]);
@@ -194,7 +195,7 @@ fn after(then: &Then) -> RunState {
     }
 }
 
-fn args(batch: &Batch, parts: Parts, commit: &str, timeout: &str) -> PgArguments {
+fn args(batch: &Batch, parts: Parts, times: &Times, commit: &str, timeout: &str) -> PgArguments {
     let offers = &batch.offers;
     let rows: Vec<(Uuid, i64, &Row)> =
         offers.iter().flat_map(|offer| (0..).zip(&offer.rows).map(|(nth, row)| (offer.run.0, nth, row))).collect();
@@ -225,7 +226,7 @@ fn args(batch: &Batch, parts: Parts, commit: &str, timeout: &str) -> PgArguments
         .with(rows.iter().map(|(.., row)| row.deltas.as_ref().map(|half| i64::from(half.crc))).collect::<Vec<_>>())
         .with(rows.iter().map(|(.., row)| row.deltas.as_ref().map(|half| half.body.as_ref())).collect::<Vec<_>>());
     if parts.leaves {
-        args = leaving(args, offers);
+        args = leaving(args, offers, times);
     }
     if parts.changes {
         args = args
@@ -240,7 +241,7 @@ fn each<'o, T>(offers: &'o [Offer], of: impl Fn(&'o Offer) -> T) -> Vec<T> {
 }
 
 /// How runs leave.
-fn leaving(args: Args, offers: &[Offer]) -> Args {
+fn leaving(args: Args, offers: &[Offer], times: &Times) -> Args {
     args.with(each(offers, |offer| match offer.then {
         None => 0,
         Some(Then::Evict { .. }) => EVICT,
@@ -253,7 +254,7 @@ fn leaving(args: Args, offers: &[Offer]) -> Args {
         Some(Then::Release | Then::Finish { .. }) | None => None,
     }))
     .with(each(offers, |offer| match offer.then {
-        Some(Then::Evict { due, .. }) => Some(due.0),
+        Some(Then::Evict { due, .. }) => Some(times.there(due)),
         _ => None,
     }))
     .with(each(offers, |offer| match &offer.then {
@@ -262,7 +263,7 @@ fn leaving(args: Args, offers: &[Offer]) -> Args {
     }))
     .with(each(offers, |offer| offer.then.as_ref().map(|then| i16::from(after(then).number()))))
     .with(each(offers, |offer| match offer.then {
-        Some(Then::Finish { at, .. }) => Some(at.0),
+        Some(Then::Finish { at, .. }) => Some(times.there(at)),
         _ => None,
     }))
     .with(each(offers, |offer| outcome(offer).map(|outcome| i64::from(outcome.crc))))

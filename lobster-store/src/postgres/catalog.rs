@@ -7,8 +7,9 @@ use super::{
     Postgres, STANDBY,
     recording::of_runs,
     sql::{Args, get, get_owner, get_run, get_sealed, get_state, get_u32, get_u64},
+    times::Times,
 };
-use crate::contract::{Catalog, Digest, Ended, Failed, Result, RunFilter, RunId, RunSummary, Stored, TaskVersion, Wall};
+use crate::contract::{Catalog, Digest, Ended, Failed, Result, RunFilter, RunId, RunSummary, Stored, TaskVersion};
 use async_trait::async_trait;
 use sqlx::postgres::{PgArguments, PgRow};
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ const COLUMNS: &str = "r.id, r.key, r.digest, r.task, r.version, r.state, r.reas
                        r.cancel, r.submitted, r.due, r.ended, \
                        ARRAY(SELECT t.tag FROM @tags t WHERE t.run = r.id ORDER BY t.tag COLLATE \"C\")";
 
-fn summary(row: &PgRow) -> Result<RunSummary> {
+fn summary(row: &PgRow, times: &Times) -> Result<RunSummary> {
     let digest: &[u8] = get(row, 2)?;
     Ok(RunSummary {
         id: get_run(row, 0)?,
@@ -36,15 +37,15 @@ fn summary(row: &PgRow) -> Result<RunSummary> {
         attempts: get_u32(row, 10)?,
         deaths: get_u32(row, 11)?,
         cancel: get(row, 12)?,
-        submitted: Wall(get(row, 13)?),
-        due: Wall(get(row, 14)?),
-        ended: get::<Option<i64>>(row, 15)?.map(Wall),
+        submitted: times.here(get(row, 13)?),
+        due: times.here(get(row, 14)?),
+        ended: get::<Option<i64>>(row, 15)?.map(|ended| times.here(ended)),
         tags: get(row, 16)?,
     })
 }
 
 /// The part of a SELECT from WHERE on, and its arguments.
-fn matching(filter: &RunFilter) -> (String, impl Fn() -> Args) {
+fn matching<'f>(filter: &'f RunFilter, times: &'f Times) -> (String, impl Fn() -> Args + 'f) {
     let (mut text, mut count) = (" WHERE true".to_owned(), 0);
     let mut next = || {
         count += 1;
@@ -75,7 +76,7 @@ fn matching(filter: &RunFilter) -> (String, impl Fn() -> Args) {
             args = args.with(task.as_str());
         }
         if let Some(since) = filter.since {
-            args = args.with(since.0);
+            args = args.with(times.there(since));
         }
         filter.tags.iter().fold(args, |args, tag| args.with(tag.as_str()))
     };
@@ -90,14 +91,14 @@ impl Catalog for Postgres {
     }
 
     async fn list(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>> {
-        let (matching, args) = matching(&filter);
+        let (matching, args) = matching(&filter, &self.times);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let text = format!("SELECT {COLUMNS} FROM @runs r{matching} ORDER BY r.id LIMIT {limit}");
-        self.read(&text, || args().done()).await?.iter().map(summary).collect()
+        self.read(&text, || args().done()).await?.iter().map(|row| summary(row, &self.times)).collect()
     }
 
     async fn count(&self, filter: RunFilter) -> Result<u64> {
-        let (matching, args) = matching(&filter);
+        let (matching, args) = matching(&filter, &self.times);
         let rows = self.read(&format!("SELECT count(*) FROM @runs r{matching}"), || args().done()).await?;
         rows.first().map_or(Ok(0), |row| get_u64(row, 0))
     }
@@ -111,7 +112,7 @@ impl Catalog for Postgres {
         let recording = snapshot.query(&self.recording_text(), || of_runs(&[run.0])).await?;
         snapshot.rollback().await?;
         let Some(row) = row.first() else { return Ok(None) };
-        let summary = summary(row)?;
+        let summary = summary(row, &self.times)?;
         let recording = Self::recording(run, &recording)?;
         let outcome = outcome.first().map(|row| get_sealed(row, 0)).transpose()?;
         let ended = outcome.map(|outcome| Ended { state: summary.state, outcome });

@@ -5,6 +5,7 @@
 use super::{
     Postgres,
     sql::{Args, get, get_run, get_u32, get_u64},
+    times::SERVER_MS,
 };
 use crate::contract::{Claim, Grant, Result, TaskVersion, limits};
 use sqlx::postgres::PgRow;
@@ -47,7 +48,7 @@ orphans AS MATERIALIZED (SELECT f.id, f.due FROM owners o CROSS JOIN LATERAL (
 taken AS MATERIALIZED (SELECT id FROM (SELECT * FROM ready UNION ALL SELECT * FROM orphans) f ORDER BY due, id LIMIT $5)
 UPDATE @runs r SET state = 1, owner = $2, epoch = r.epoch + 1, attempts = r.attempts + 1, wake_seen = r.wake, reason = ''
 FROM taken WHERE r.id = taken.id
-RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake"
+RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake, {SERVER_MS}"
     )
 }
 
@@ -65,12 +66,17 @@ impl Postgres {
                 .with(i64::try_from(claim.limit).unwrap_or(i64::MAX))
                 .done()
         };
+        let before = self.clock.wall();
         let rows = self.write(&text(claim.alone), args).await?;
+        self.told(before, rows.first(), COLUMNS)?;
         let mut grants = rows.iter().map(grant).collect::<Result<Vec<_>>>()?;
         grants.sort_unstable_by_key(|(due, grant)| (*due, grant.run));
         Ok(grants.into_iter().map(|(_, grant)| grant).collect())
     }
 }
+
+/// What a grant is made of; behind it comes the server's time.
+const COLUMNS: usize = 11;
 
 fn grant(row: &PgRow) -> Result<(i64, Grant)> {
     let grant = Grant {

@@ -79,7 +79,7 @@ impl Journal for Postgres {
 
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled> {
         let args = || {
-            let args = Args::default().with(self.synced).with(LOCK).with(run.0).with(at.0);
+            let args = Args::default().with(self.synced).with(LOCK).with(run.0).with(self.times.there(at));
             args.with(i64::from(outcome.crc)).with(outcome.body.as_ref()).done()
         };
         let rows = self.write(CANCEL, args).await?;
@@ -100,7 +100,7 @@ impl Journal for Postgres {
         };
         let args = || {
             let args = Args::default().with(self.synced).with(LOCK).with(new.run.0).with(new.intent.cast_signed());
-            let args = args.with(new.step.encode_to_vec()).with(origin).with(new.at.0);
+            let args = args.with(new.step.encode_to_vec()).with(origin).with(self.times.there(new.at));
             args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed()).done()
         };
         let rows = self.write(VERDICT, args).await?;

@@ -8,6 +8,7 @@ use super::{
     pool::Pool,
     schema,
     sql::{Args, get, get_node_state, get_u32, get_u64},
+    times::SERVER_MS,
 };
 use crate::{
     contract::{
@@ -158,8 +159,10 @@ impl Members for Postgres {
         let Some(polling) = self.polling(incarnation) else { return Ok(Renewed::Revoked) };
         let args = || Args::default().with(incarnation.0).with(beat.seq.cast_signed()).with(polling.as_slice()).done();
         // Whatever becomes of it: a beat that arrived although nobody was told only makes this node look younger to others.
-        let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine) FROM @nodes n"));
+        let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine), {SERVER_MS} FROM @nodes n"));
+        let before = self.clock.wall();
         let rows = self.lease.pool().query(super::Stage::Write, &text, args).await?;
+        self.told(before, rows.first(), COLUMNS_OF_A_NODE + 1)?;
         if !rows.first().map_or(Ok(false), |row| get::<bool>(row, COLUMNS_OF_A_NODE))? {
             return Ok(Renewed::Revoked);
         }

@@ -24,6 +24,7 @@ mod schema;
 mod sql;
 mod submit;
 mod sweep;
+mod times;
 mod wake;
 
 pub use business::PgTx;
@@ -32,7 +33,7 @@ pub use roles::{Role, roles};
 pub use schema::sql;
 
 use crate::{
-    contract::{Clock, Failed, Incarnation, Result, Wake},
+    contract::{Clock, Failed, Incarnation, Result, Wake, Wall},
     local,
 };
 use failure::Stage;
@@ -45,6 +46,7 @@ use std::{
     sync::{Arc, RwLock},
     time::Duration,
 };
+use times::SERVER_MS;
 
 /// A store in one schema of a PostgreSQL database, shared by processes of any number of hosts.
 ///
@@ -74,6 +76,7 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     hints: Arc<wake::Hints>,
+    times: times::Times,
     /// Statements of batches, as they are sent.
     appends: append::Texts,
     append_one: String,
@@ -121,7 +124,7 @@ impl Postgres {
         let members = RwLock::default();
         let appends = append::Texts::new(&options.schema);
         let append_one = schema::qualified(one::ONE, &options.schema);
-        Ok(Arc::new(Self {
+        let store = Arc::new(Self {
             options,
             clock,
             pool,
@@ -132,9 +135,22 @@ impl Postgres {
             members,
             lease,
             hints,
+            times: times::Times::default(),
             appends,
             append_one,
-        }))
+        });
+        let before = store.clock.wall();
+        let rows = store.read(&format!("SELECT {SERVER_MS}"), || sql::Args::default().done()).await?;
+        store.told(before, rows.first(), 0)?;
+        Ok(store)
+    }
+
+    /// What the server's clock said, in this column of an answer to what was asked at `before`.
+    fn told(&self, before: Wall, row: Option<&PgRow>, column: usize) -> Result<()> {
+        if let Some(row) = row {
+            self.times.told(before, sql::get(row, column)?, self.clock.wall());
+        }
+        Ok(())
     }
 
     /// Can a process of this role work with the store as it is? Looks at server, schema and rights, and writes nothing.

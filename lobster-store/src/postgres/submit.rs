@@ -6,6 +6,7 @@ use super::{
     Postgres, STANDBY,
     journal::LOCK,
     sql::{Args, get, get_run},
+    times::{SERVER_MS, Times},
 };
 use crate::contract::{Failed, NewRun, Result, RunId, Submitted};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -14,18 +15,22 @@ use uuid::Uuid;
 
 /// Keys in their order, so that two submits wait for each other's keys in the same order. A row that is being inserted by somebody else is
 /// waited for, but not for ever: he may have frozen.
-const INSERT: &str = "
+fn insert() -> String {
+    format!(
+        "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $12, true)),
 asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::int8[], $7::int8[], $8::int8[], $9::bytea[])
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason)
     SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, due,
-        (extract(epoch FROM statement_timestamp()) * 1000)::int8, NULL, ''
+        {SERVER_MS}, NULL, ''
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
 tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($10::uuid[], $11::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
-SELECT id FROM made";
+SELECT id, {SERVER_MS} FROM made"
+    )
+}
 
 fn find() -> String {
     let columns = format!("id, key, task, digest, {STANDBY}");
@@ -46,7 +51,9 @@ impl Postgres {
                 break;
             }
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
-            let rows = self.write(INSERT, || insert_args(self.synced, &asked)).await?;
+            let before = self.clock.wall();
+            let rows = self.write(&insert(), || insert_args(self.synced, &self.times, &asked)).await?;
+            self.told(before, rows.first(), 1)?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
                 true => Known::default(),
@@ -66,7 +73,7 @@ impl Postgres {
     }
 }
 
-fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
+fn insert_args(synced: &str, times: &Times, runs: &[&NewRun]) -> PgArguments {
     let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
     Args::default()
         .with(synced)
@@ -75,7 +82,7 @@ fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
         .with(runs.iter().map(|run| run.digest.as_slice()).collect::<Vec<_>>())
         .with(runs.iter().map(|run| run.task.task.as_str()).collect::<Vec<_>>())
         .with(runs.iter().map(|run| i64::from(run.task.version)).collect::<Vec<_>>())
-        .with(runs.iter().map(|run| run.due.0).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| times.there(run.due)).collect::<Vec<_>>())
         .with(runs.iter().map(|run| i64::from(run.input.crc)).collect::<Vec<_>>())
         .with(runs.iter().map(|run| run.input.body.as_ref()).collect::<Vec<_>>())
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())

@@ -39,11 +39,12 @@ const ACTIVE: &str = "SELECT incarnation FROM @nodes WHERE state = 0";
 
 impl Postgres {
     pub(super) async fn sweep_runs(&self, before: Wall, limit: usize) -> Result<usize> {
-        let rows = self.read(LOOK, || Args::default().with(before.0).done()).await?;
+        let before = self.times.there(before);
+        let rows = self.read(LOOK, || Args::default().with(before).done()).await?;
         let mut removed = 0;
         if rows.first().map_or(Ok(false), |row| get::<bool>(row, 0))? {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = self.write(SWEEP, || Args::default().with(self.synced).with(before.0).with(limit).done()).await?;
+            let rows = self.write(SWEEP, || Args::default().with(self.synced).with(before).with(limit).done()).await?;
             removed = rows.first().map_or(Ok(0), |row| get::<i64>(row, 0))?;
         }
         self.tidy().await;

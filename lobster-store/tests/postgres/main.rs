@@ -10,4 +10,5 @@ mod network;
 mod plans;
 mod races;
 mod standby;
+mod times;
 mod tls;
