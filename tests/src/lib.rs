@@ -9,12 +9,9 @@ pub mod steered;
 pub mod world;
 
 use lobster_core::{Builder, Client, Lobster, OsHost, Reason, RunId, Settings};
-use lobster_store::{
-    Tiers,
-    memory::Memory,
-    postgres::{Options, Postgres},
-    sqlite::Sqlite,
-};
+#[cfg(not(lobster_portable))]
+use lobster_store::postgres::{Options, Postgres};
+use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -43,6 +40,7 @@ impl Place {
         Self { url, tiers: OnceCell::new(), folder: Some(folder) }
     }
     /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
+    #[cfg(not(lobster_portable))]
     pub fn postgres() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let database = lobster_servers::shared::postgres();
@@ -124,6 +122,7 @@ macro_rules! on_each {
             async fn sqlite() {
                 test($crate::Place::sqlite()).await;
             }
+            #[cfg(not(lobster_portable))]
             #[tokio::test(flavor = $flavor)]
             async fn postgres() {
                 test($crate::Place::postgres()).await;
@@ -148,6 +147,7 @@ macro_rules! on_shared {
             fn sqlite() {
                 test($crate::Place::sqlite);
             }
+            #[cfg(not(lobster_portable))]
             #[test]
             fn postgres() {
                 test($crate::Place::postgres);
@@ -164,6 +164,9 @@ fn clock() -> Arc<OsHost> {
 pub async fn stores_of(url: &str) -> Tiers {
     match url.strip_prefix("sqlite://") {
         Some(file) => Tiers::of(Sqlite::open(Path::new(file), clock()).await.expect("the file can be opened"), "sqlite"),
+        #[cfg(lobster_portable)]
+        None => panic!("no server is looked for here: {url}"),
+        #[cfg(not(lobster_portable))]
         None => {
             let options = Options::from_url(url).expect("a place that is not in memory or in a file is on a server");
             Tiers::of(Postgres::open(options, clock()).await.expect("the database can be opened"), "postgres")

@@ -6,6 +6,7 @@ use super::{
     Postgres,
     business::{MOST, PgTx},
     sql::{Args, get, get_run, get_state, get_u64},
+    times::SERVER_MS,
 };
 use crate::contract::{
     Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
@@ -28,18 +29,24 @@ asked AS (UPDATE @runs r SET cancel = true, wake = r.wake + CASE WHEN own.state 
 ends AS (INSERT INTO @outcomes (run, crc, body) SELECT own.id, $5::int8, $6::bytea FROM own WHERE own.state IN (0, 2))
 SELECT state FROM own";
 
-/// An intent has one verdict: the second is told so by the index, whenever the first was committed.
-const VERDICT: &str = "
+/// An intent has one verdict: the second is told so by the index, whenever the first was committed. It wakes the run at once, whatever the
+/// server's clock has become.
+fn verdict() -> String {
+    format!(
+        "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
-own AS MATERIALIZED (SELECT r.id, r.state, r.tail FROM @runs r, how WHERE r.id = $3 FOR NO KEY UPDATE OF r),
+own AS MATERIALIZED (SELECT r.id, r.state, r.tail, LEAST($7::int8, {SERVER_MS}) AS now FROM @runs r, how WHERE r.id = $3
+    FOR NO KEY UPDATE OF r),
 given AS (INSERT INTO @verdicts_in (run, intent, step, origin, at, crc, body)
-    SELECT own.id, $4::int8, $5::bytea, $6::int2, $7::int8, $8::int8, $9::bytea FROM own WHERE own.state IN (0, 1, 2) AND own.tail = $10
+    SELECT own.id, $4::int8, $5::bytea, $6::int2, $7, $8::int8, $9::bytea FROM own WHERE own.state IN (0, 1, 2) AND own.tail = $10
     ON CONFLICT DO NOTHING RETURNING run),
 woken AS (UPDATE @runs r SET wake = r.wake + 1,
-    due = CASE r.state WHEN 2 THEN $7 WHEN 0 THEN LEAST(r.due, $7) ELSE r.due END,
+    due = CASE r.state WHEN 2 THEN own.now WHEN 0 THEN LEAST(r.due, own.now) ELSE r.due END,
     reason = CASE r.state WHEN 2 THEN '' ELSE r.reason END, state = CASE r.state WHEN 2 THEN 0 ELSE r.state END
-    FROM given WHERE r.id = given.run)
-SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own";
+    FROM given JOIN own ON own.id = given.run WHERE r.id = given.run)
+SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own"
+    )
+}
 
 const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 AND owner = $1 AND (cancel OR wake > wake_seen)";
 
@@ -103,7 +110,7 @@ impl Journal for Postgres {
             let args = args.with(new.step.encode_to_vec()).with(origin).with(self.times.there(new.at));
             args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed()).done()
         };
-        let rows = self.write(VERDICT, args).await?;
+        let rows = self.write(&verdict(), args).await?;
         let Some(row) = rows.first() else { return Ok(VerdictAnswer::NotFound) };
         if get::<bool>(row, 2)? {
             self.stir();

@@ -8,13 +8,13 @@ use super::{
     sql::{Args, get, get_run},
     times::{SERVER_MS, Times},
 };
-use crate::contract::{Failed, NewRun, Result, RunId, Submitted};
+use crate::contract::{Failed, NewRun, Result, RunId, Submitted, Wall};
 use sqlx::postgres::{PgArguments, PgRow};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Keys in their order, so that two submits wait for each other's keys in the same order. A row that is being inserted by somebody else is
-/// waited for, but not for ever: he may have frozen.
+/// waited for, but not for ever: he may have frozen. What is due by now is due by now on the server, whatever its clock has become.
 fn insert() -> String {
     format!(
         "
@@ -23,8 +23,8 @@ asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::t
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason)
-    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, due,
-        {SERVER_MS}, NULL, ''
+    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, 
+        CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, ''
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
 tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($10::uuid[], $11::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
@@ -52,7 +52,7 @@ impl Postgres {
             }
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
             let before = self.clock.wall();
-            let rows = self.write(&insert(), || insert_args(self.synced, &self.times, &asked)).await?;
+            let rows = self.write(&insert(), || insert_args(self.synced, &self.times, before, &asked)).await?;
             self.told(before, rows.first(), 1)?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
@@ -73,7 +73,7 @@ impl Postgres {
     }
 }
 
-fn insert_args(synced: &str, times: &Times, runs: &[&NewRun]) -> PgArguments {
+fn insert_args(synced: &str, times: &Times, now: Wall, runs: &[&NewRun]) -> PgArguments {
     let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
     Args::default()
         .with(synced)
@@ -88,6 +88,7 @@ fn insert_args(synced: &str, times: &Times, runs: &[&NewRun]) -> PgArguments {
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
         .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
         .with(LOCK)
+        .with(times.there(now))
         .done()
 }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+#[cfg(not(lobster_portable))]
 mod bookings;
 mod calls;
 mod changes;
@@ -22,4 +23,5 @@ mod shutdown;
 mod state;
 mod steps;
 mod stores;
+#[cfg(not(lobster_portable))]
 mod transactional;
