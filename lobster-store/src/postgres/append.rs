@@ -7,9 +7,9 @@ use super::{
     failure::Stage,
     planted,
     schema::qualified,
-    sql::{Args, for_people, get, get_state, get_u32, get_u64},
+    sql::{Args, due, for_people, get, get_state, get_u32, get_u64, skew},
 };
-use crate::contract::{Answer, Batch, Failed, Offer, Result, Row, RunState, Seen, Then};
+use crate::contract::{Answer, Batch, Failed, Offer, Result, Row, RunState, Seen, Then, Wall};
 use sqlx::postgres::{PgArguments, PgRow};
 use uuid::Uuid;
 
@@ -41,7 +41,7 @@ seen AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT m.mine AND o.tail = b.head - 1 AS chained) c
     CROSS JOIN LATERAL (SELECT CASE WHEN NOT c.chained THEN 0 WHEN o.cancel THEN b.before_intent ELSE b.count END AS applied) a),
 lines AS MATERIALIZED (SELECT s.run, s.epoch, r.* FROM unnest($14::uuid[], $15::int8[], $16::int8[], $17::int8[], $18::int8[],
-    $19::bytea[][, $28::int8[], $29::bytea[]]) AS r(holder, nth, seq_from, seq_to, deltas_crc, deltas[, changes_crc, changes])
+    $19::bytea[][, $29::int8[], $30::bytea[]]) AS r(holder, nth, seq_from, seq_to, deltas_crc, deltas[, changes_crc, changes])
     JOIN seen s ON s.run = r.holder AND r.nth < s.applied),
 deltas AS (INSERT INTO @deltas (run, seq_from, seq_to, epoch, crc, body)
     SELECT run, seq_from, seq_to, epoch, deltas_crc, deltas FROM lines WHERE deltas IS NOT NULL),
@@ -56,7 +56,7 @@ deltas AS (INSERT INTO @deltas (run, seq_from, seq_to, epoch, crc, body)
     deaths = CASE WHEN s.progress AND s.applied > 0 THEN 0 ELSE r.deaths END{,
     state = CASE WHEN s.closes THEN s.ends ELSE r.state END,
     owner = CASE WHEN s.closes THEN NULL ELSE r.owner END,
-    due = CASE WHEN s.closes AND s.kind = 1 THEN s.due ELSE r.due END,
+    due = CASE WHEN s.closes AND s.kind = 1 THEN s.due + $skew ELSE r.due END,
     reason = CASE WHEN s.closes THEN s.reason ELSE r.reason END,
     ended = CASE WHEN s.closes AND s.kind = 4 THEN s.ended ELSE r.ended END}
     FROM seen s WHERE r.id = s.run AND (s.applied > 0 OR s.closes))
@@ -94,7 +94,7 @@ impl Parts {
         let text = APPEND.replace("[]", "\0").replace("$lock", if self.waits { "" } else { "SKIP LOCKED" });
         let text = without(&text, ['{', '}'], self.leaves);
         let text = without(&text, ['[', ']'], self.changes).replace('\0', "[]");
-        if self.leaves { text } else { text.replace("$28", "$20").replace("$29", "$21") }
+        if self.leaves { text.replace("$skew", &skew("$28")) } else { text.replace("$29", "$20").replace("$30", "$21") }
     }
 }
 
@@ -135,7 +135,7 @@ impl Postgres {
         let timeout = batch.patient.map_or_else(|| "0".to_owned(), |most| format!("{}ms", most.as_millis().max(1)));
         let parts = Parts::of(&batch);
         let text = &self.appends.0[parts.number()];
-        let rows = match self.pool.query(Stage::Write, text, || args(&batch, parts, commit, &timeout)).await {
+        let rows = match self.pool.query(Stage::Write, text, || args(&batch, parts, commit, &timeout, self.clock.wall())).await {
             // Waited for as long as was asked.
             Err(Failed::Unavailable(why)) if batch.patient.is_some() && why.contains("(55P03)") => {
                 return Ok(vec![Answer::Busy; batch.offers.len()]);
@@ -194,7 +194,7 @@ fn after(then: &Then) -> RunState {
     }
 }
 
-fn args(batch: &Batch, parts: Parts, commit: &str, timeout: &str) -> PgArguments {
+fn args(batch: &Batch, parts: Parts, commit: &str, timeout: &str, now: Wall) -> PgArguments {
     let offers = &batch.offers;
     let rows: Vec<(Uuid, i64, &Row)> =
         offers.iter().flat_map(|offer| (0..).zip(&offer.rows).map(|(nth, row)| (offer.run.0, nth, row))).collect();
@@ -225,7 +225,7 @@ fn args(batch: &Batch, parts: Parts, commit: &str, timeout: &str) -> PgArguments
         .with(rows.iter().map(|(.., row)| row.deltas.as_ref().map(|half| i64::from(half.crc))).collect::<Vec<_>>())
         .with(rows.iter().map(|(.., row)| row.deltas.as_ref().map(|half| half.body.as_ref())).collect::<Vec<_>>());
     if parts.leaves {
-        args = leaving(args, offers);
+        args = leaving(args, offers).with(now.0);
     }
     if parts.changes {
         args = args
@@ -253,7 +253,7 @@ fn leaving(args: Args, offers: &[Offer]) -> Args {
         Some(Then::Release | Then::Finish { .. }) | None => None,
     }))
     .with(each(offers, |offer| match offer.then {
-        Some(Then::Evict { due, .. }) => Some(due.0),
+        Some(Then::Evict { due: at, .. }) => Some(due(at)),
         _ => None,
     }))
     .with(each(offers, |offer| match &offer.then {
@@ -285,7 +285,7 @@ mod tests {
         for (at, text) in Texts::new("s").0.iter().enumerate() {
             let most = (1..).take_while(|n| text.contains(&format!("${n}::")) || *n <= 3).last().unwrap_or(0);
             let (leaves, changes) = (at & 2 > 0, at & 4 > 0);
-            assert_eq!(most, 19 + if leaves { 8 } else { 0 } + if changes { 2 } else { 0 }, "{text}");
+            assert_eq!(most, 19 + if leaves { 9 } else { 0 } + if changes { 2 } else { 0 }, "{text}");
             assert_eq!(text.contains("SKIP LOCKED"), at & 1 == 0, "{text}");
             assert_eq!((text.contains("outcomes AS"), text.contains("changes AS")), (leaves, changes), "{text}");
             assert!(!text.contains(['{', '}', '@', '\0']), "{text}");

@@ -5,7 +5,7 @@
 use super::{
     Postgres,
     business::{MOST, PgTx},
-    sql::{Args, get, get_run, get_state, get_u64},
+    sql::{Args, due, get, get_run, get_state, get_u64, skew},
 };
 use crate::contract::{
     Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
@@ -36,7 +36,7 @@ given AS (INSERT INTO @verdicts_in (run, intent, step, origin, at, crc, body)
     SELECT own.id, $4::int8, $5::bytea, $6::int2, $7::int8, $8::int8, $9::bytea FROM own WHERE own.state IN (0, 1, 2) AND own.tail = $10
     ON CONFLICT DO NOTHING RETURNING run),
 woken AS (UPDATE @runs r SET wake = r.wake + 1,
-    due = CASE r.state WHEN 2 THEN $7 WHEN 0 THEN LEAST(r.due, $7) ELSE r.due END,
+    due = CASE r.state WHEN 2 THEN $11 + $skew WHEN 0 THEN LEAST(r.due, $11 + $skew) ELSE r.due END,
     reason = CASE r.state WHEN 2 THEN '' ELSE r.reason END, state = CASE r.state WHEN 2 THEN 0 ELSE r.state END
     FROM given WHERE r.id = given.run)
 SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own";
@@ -101,9 +101,10 @@ impl Journal for Postgres {
         let args = || {
             let args = Args::default().with(self.synced).with(LOCK).with(new.run.0).with(new.intent.cast_signed());
             let args = args.with(new.step.encode_to_vec()).with(origin).with(new.at.0);
-            args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed()).done()
+            let args = args.with(i64::from(new.fate.crc)).with(new.fate.body.as_ref()).with(new.tail.cast_signed());
+            args.with(due(new.at)).with(self.clock.wall().0).done()
         };
-        let rows = self.write(VERDICT, args).await?;
+        let rows = self.write(&VERDICT.replace("$skew", &skew("$12")), args).await?;
         let Some(row) = rows.first() else { return Ok(VerdictAnswer::NotFound) };
         if get::<bool>(row, 2)? {
             self.stir();

@@ -2,7 +2,7 @@
 //!
 //! Invariant: numbers that are unsigned here are stored as the signed numbers of the same bits.
 
-use crate::contract::{Failed, Incarnation, NodeState, Result, RunId, RunRow, RunState, Sealed};
+use crate::contract::{Failed, Incarnation, NodeState, Result, RunId, RunRow, RunState, Sealed, Wall};
 use bytes::Bytes;
 use sqlx::{
     Arguments, Decode, Encode, Row, Type,
@@ -23,6 +23,21 @@ impl Args {
     pub(super) fn done(self) -> PgArguments {
         self.0
     }
+}
+
+/// A due time is written by the clock of a process and looked at by that of the server. What they differ by, in milliseconds: a statement
+/// that writes one adds it, so that a wait is as long as it was meant to be. `now` is the process's. A difference below five seconds is what
+/// a statement may take on its way, and none.
+pub(super) fn skew(now: &str) -> String {
+    format!(
+        "(SELECT CASE WHEN abs(c.ms) > 5000 THEN c.ms ELSE 0 END FROM
+        (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::int8 - {now}::int8 AS ms) c)"
+    )
+}
+
+/// A due time to which any difference of clocks can be added.
+pub(super) fn due(at: Wall) -> i64 {
+    at.0.clamp(i64::MIN / 2, i64::MAX / 2)
 }
 
 /// A column.

@@ -5,9 +5,9 @@
 use super::{
     Postgres,
     journal::LOCK,
-    sql::{Args, get, get_run},
+    sql::{Args, due, get, get_run, skew},
 };
-use crate::contract::{Failed, NewRun, Result, RunId, Submitted};
+use crate::contract::{Failed, NewRun, Result, RunId, Submitted, Wall};
 use sqlx::postgres::{PgArguments, PgRow};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -20,7 +20,7 @@ asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::t
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason)
-    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, due,
+    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, due + $skew,
         (extract(epoch FROM statement_timestamp()) * 1000)::int8, NULL, ''
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
@@ -36,13 +36,14 @@ const TRIES: usize = 10;
 impl Postgres {
     pub(super) async fn submit_runs(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         let mut answers: Vec<Option<Submitted>> = vec![None; runs.len()];
+        let insert = INSERT.replace("$skew", &skew("$13"));
         for _ in 0..TRIES {
             let open: Vec<usize> = (0..runs.len()).filter(|at| answers[*at].is_none()).collect();
             if open.is_empty() {
                 break;
             }
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
-            let rows = self.write(INSERT, || insert_args(self.synced, &asked)).await?;
+            let rows = self.write(&insert, || insert_args(self.synced, &asked, self.clock.wall())).await?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
                 true => Known::default(),
@@ -61,7 +62,7 @@ impl Postgres {
     }
 }
 
-fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
+fn insert_args(synced: &str, runs: &[&NewRun], now: Wall) -> PgArguments {
     let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
     Args::default()
         .with(synced)
@@ -70,12 +71,13 @@ fn insert_args(synced: &str, runs: &[&NewRun]) -> PgArguments {
         .with(runs.iter().map(|run| run.digest.as_slice()).collect::<Vec<_>>())
         .with(runs.iter().map(|run| run.task.task.as_str()).collect::<Vec<_>>())
         .with(runs.iter().map(|run| i64::from(run.task.version)).collect::<Vec<_>>())
-        .with(runs.iter().map(|run| run.due.0).collect::<Vec<_>>())
+        .with(runs.iter().map(|run| due(run.due)).collect::<Vec<_>>())
         .with(runs.iter().map(|run| i64::from(run.input.crc)).collect::<Vec<_>>())
         .with(runs.iter().map(|run| run.input.body.as_ref()).collect::<Vec<_>>())
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
         .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
         .with(LOCK)
+        .with(now.0)
         .done()
 }
 
