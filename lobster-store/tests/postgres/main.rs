@@ -4,6 +4,7 @@
 
 mod bad_days;
 mod calendar;
+mod codes;
 mod contest;
 mod installations;
 mod kit;
