@@ -42,8 +42,11 @@ impl Place {
     /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
     #[cfg(not(lobster_portable))]
     pub fn postgres() -> Self {
+        Self::postgres_at(&lobster_servers::shared::postgres())
+    }
+    /// In a database of whatever server; the same again is another host's view of it, which has no proofs of death of this one's.
+    pub fn postgres_at(database: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let database = lobster_servers::shared::postgres();
         let mark = if database.contains('?') { '&' } else { '?' };
         let url = format!("{database}{mark}lobster_local_path={}", folder.path().display());
         Self { url, tiers: OnceCell::new(), folder: Some(folder) }

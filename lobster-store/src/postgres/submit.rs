@@ -23,7 +23,7 @@ asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::t
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason)
-    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0, 
+    SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0,
         CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, ''
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),

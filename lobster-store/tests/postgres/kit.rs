@@ -93,7 +93,11 @@ pub struct Session(PgConnection);
 
 impl Session {
     pub async fn of(url: &str) -> Self {
-        Self(PgConnection::connect(url).await.expect("the server takes a connection"))
+        Self::try_of(url).await.expect("the server takes a connection")
+    }
+
+    pub async fn try_of(url: &str) -> Result<Self, sqlx::Error> {
+        PgConnection::connect(url).await.map(Self)
     }
 
     pub async fn try_tell(&mut self, text: &str) -> Result<(), sqlx::Error> {

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests of real servers live in real time")]
 
 mod bad_days;
+mod calendar;
+mod codes;
 mod contest;
 mod installations;
 mod kit;

@@ -10,6 +10,7 @@ use crate::{
 };
 use rustix::process::Signal;
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::Write,
     os::unix::{fs::chown, process::CommandExt},
@@ -92,7 +93,7 @@ impl Home {
     ///
     /// # Errors
     /// With the end of its log, when it ended or did not become ready in time.
-    pub fn launch(&self, program: &Path, args: &[&str], ready: impl Fn(i32) -> bool) -> Result<()> {
+    pub fn launch(&self, program: &Path, args: &[impl AsRef<OsStr>], ready: impl Fn(i32) -> bool) -> Result<()> {
         let mut state = self.state();
         assert!(state.server.is_none(), "the server of {} runs already", self.name());
         let log = File::options().create(true).append(true).open(self.path.join("log")).map_err(Error::io("log"))?;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what was committed under [`Durability::Full`] is there after any [`Postgres::kill`] and [`Postgres::start_again`].
 
+mod calendar;
 mod standby;
 mod template;
 mod tls;
@@ -9,10 +10,11 @@ mod tls;
 use crate::{
     Error, Result,
     home::Home,
-    programs::postgres_folder,
+    programs::{find, postgres_folder},
     psql,
     wait::{PATIENCE, until},
 };
+use calendar::Calendar;
 use rustix::process::Signal;
 use std::{
     collections::hash_map::RandomState,
@@ -40,6 +42,7 @@ pub struct Postgres {
     programs: PathBuf,
     port: u16,
     ca: Option<PathBuf>,
+    calendar: Option<Calendar>,
 }
 
 impl Postgres {
@@ -49,7 +52,17 @@ impl Postgres {
     /// [`Error::Missing`] if PostgreSQL is not installed.
     pub fn start(durability: Durability) -> Result<Self> {
         let home = template::home(&postgres_folder()?)?;
-        Self::configured(home, durability, None)
+        Self::configured(home, durability, None, None)
+    }
+
+    /// The same with a calendar of its own, for [`Self::set_calendar`].
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if PostgreSQL or a C compiler is not installed.
+    pub fn start_with_calendar(durability: Durability) -> Result<Self> {
+        let home = template::home(&postgres_folder()?)?;
+        let calendar = Calendar::new(&home)?;
+        Self::configured(home, durability, None, Some(calendar))
     }
 
     /// The same with a certificate, and for encrypted connections only.
@@ -59,16 +72,16 @@ impl Postgres {
     pub fn start_with_tls(durability: Durability) -> Result<Self> {
         let home = template::home(&postgres_folder()?)?;
         let ca = tls::certify(&home)?;
-        Self::configured(home, durability, Some(ca))
+        Self::configured(home, durability, Some(ca), None)
     }
 
-    fn configured(home: Home, durability: Durability, ca: Option<PathBuf>) -> Result<Self> {
+    fn configured(home: Home, durability: Durability, ca: Option<PathBuf>, calendar: Option<Calendar>) -> Result<Self> {
         let programs = postgres_folder()?;
         let path = home.path().join("data/postgresql.conf");
         let text = fs::read_to_string(&path).map_err(Error::io("postgresql.conf"))?;
         let ours = configuration(&programs, durability, ca.is_some());
         home.write("data/postgresql.conf", &format!("{text}\n{ours}"))?;
-        Self::on_a_free_port(Self { home, programs, port: 0, ca })
+        Self::on_a_free_port(Self { home, programs, port: 0, ca, calendar })
     }
 
     fn on_a_free_port(mut server: Self) -> Result<Self> {
@@ -91,7 +104,16 @@ impl Postgres {
         let socket = if socket.len() < 80 { socket } else { String::new() };
         let args = ["-D", &data_text, "-p", &port, "-k", &socket, "-c", &name];
         // What `pg_ctl` looks at: the server writes its state into the file with its process number.
-        self.home.launch(&self.programs.join("postgres"), &args, |pid| {
+        let program = self.programs.join("postgres");
+        let mut args: Vec<String> = args.map(str::to_owned).into();
+        let program = match &self.calendar {
+            Some(calendar) => {
+                args.splice(0..0, calendar.environment().into_iter().chain([program.display().to_string()]));
+                find("env", "coreutils")?
+            }
+            None => program,
+        };
+        self.home.launch(&program, &args, |pid| {
             let text = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
             let mut lines = text.lines();
             lines.next() == Some(&pid.to_string()) && lines.nth(6).is_some_and(|state| state.trim() == "ready")
@@ -149,6 +171,12 @@ impl Postgres {
     /// Ends a pause.
     pub fn resume(&self) {
         self.home.resume();
+    }
+
+    /// Sets the calendar of a server that has one of its own: so many seconds before that of the host, or behind it.
+    pub fn set_calendar(&self, ahead_s: i64) {
+        let calendar = self.calendar.as_ref().unwrap_or_else(|| panic!("this server reads the calendar of its host"));
+        calendar.set(ahead_s).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Everything that it wrote since it was made.

@@ -37,6 +37,23 @@ fn acknowledged_rows_survive_kills_and_stops() {
 }
 
 #[test]
+fn a_calendar_of_its_own_is_set_while_the_server_runs() {
+    let server = Postgres::start_with_calendar(Durability::Fast).unwrap_or_else(|error| panic!("{error}"));
+    let sql = |text: &str| server.sql("postgres", text).unwrap_or_else(|error| panic!("{error}"));
+    let ahead = || {
+        let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let theirs: u64 = sql("SELECT extract(epoch FROM clock_timestamp())::int8").parse().unwrap_or(0);
+        i64::try_from(theirs).unwrap_or(0) - i64::try_from(host).unwrap_or(0)
+    };
+    let near = |ahead: i64, by: i64| (ahead - by).abs() < 20;
+    assert!(near(ahead(), 0), "{}", ahead());
+    for by in [60, -60, 0] {
+        server.set_calendar(by);
+        assert!(near(ahead(), by), "{} for {by}", ahead());
+    }
+}
+
+#[test]
 fn a_paused_server_answers_when_it_is_resumed() {
     let server = start(Durability::Fast);
     let url = server.url();

@@ -2,6 +2,9 @@
 //!
 //! Rule: who asks is told by others, and who goes hands over; no step is run again.
 
+#[cfg(not(lobster_portable))]
+mod calendar;
+
 use lobster_core::{Client, Ctx, Result, task};
 use lobster_tests::{
     Place, on_shared,
@@ -39,8 +42,12 @@ impl Fleet {
     }
     /// Starts a node, with this in its environment.
     fn node(&self, environment: &[(&str, &str)]) -> Node {
+        self.node_at(&self.place, environment)
+    }
+    /// The same on a host with a view of its own.
+    fn node_at(&self, place: &Place, environment: &[(&str, &str)]) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
-        command.args([self.place.url(), &self.address, "serve"]).envs(environment.iter().copied());
+        command.args([place.url(), &self.address, "serve"]).envs(environment.iter().copied());
         Node(command.spawn().unwrap())
     }
     /// Waits until a node has begun so many bodies and calls.

@@ -34,7 +34,7 @@ impl Postgres {
         let source = format!("{}?application_name={}", self.url(), home.name());
         let mut copy = home.command(&self.programs.join("pg_basebackup"));
         run(copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-D", "data", "-d", &source]))?;
-        Self::on_a_free_port(Self { home, programs: self.programs.clone(), port: 0, ca: self.ca.clone() })
+        Self::on_a_free_port(Self { home, programs: self.programs.clone(), port: 0, ca: self.ca.clone(), calendar: None })
     }
 
     /// Makes a standby a server of its own; returns when it accepts writes. Nobody tells the old primary: kill it first, unless
