@@ -22,6 +22,7 @@ use tokio::sync::{Notify, OnceCell};
 /// Where an engine of a test keeps its runs.
 pub struct Place {
     url: String,
+    database: String,
     /// Of a store with a URL: beside the ones that its engines open by it, for whoever looks on.
     tiers: OnceCell<Tiers>,
     folder: Option<tempfile::TempDir>,
@@ -31,25 +32,27 @@ impl Place {
     /// In memory: one for all engines of the place. Inside a runtime.
     pub fn memory() -> Self {
         let tiers = Tiers::of(Memory::new(clock()), "memory");
-        Self { url: "memory:".into(), tiers: OnceCell::new_with(Some(tiers)), folder: None }
+        let url = || "memory:".to_owned();
+        Self { database: url(), url: url(), tiers: OnceCell::new_with(Some(tiers)), folder: None }
     }
     /// In a SQLite file of its own.
     pub fn sqlite() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
-        Self { url, tiers: OnceCell::new(), folder: Some(folder) }
+        Self { database: url.clone(), url, tiers: OnceCell::new(), folder: Some(folder) }
     }
     /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
     #[cfg(not(lobster_portable))]
     pub fn postgres() -> Self {
-        Self::postgres_at(&lobster_servers::shared::postgres())
+        let database = lobster_servers::shared::postgres();
+        Self { database: database.clone(), ..Self::postgres_at(&lobster_servers::shared::by_the_pooler(&database)) }
     }
     /// In a database of whatever server; the same again is another host's view of it, which has no proofs of death of this one's.
     pub fn postgres_at(database: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let mark = if database.contains('?') { '&' } else { '?' };
         let url = format!("{database}{mark}lobster_local_path={}", folder.path().display());
-        Self { url, tiers: OnceCell::new(), folder: Some(folder) }
+        Self { database: database.to_owned(), url, tiers: OnceCell::new(), folder: Some(folder) }
     }
     /// A builder with the settings for tests.
     pub fn open(&self) -> Builder {
@@ -59,9 +62,13 @@ impl Place {
             _ => builder,
         }
     }
-    /// The URL.
+    /// The URL, with what it says to an engine.
     pub fn url(&self) -> &str {
         &self.url
+    }
+    /// The file, or the database on its server: for whoever looks without an engine.
+    pub fn database(&self) -> &str {
+        &self.database
     }
     /// The folder of its files; nothing in memory has one.
     pub fn folder(&self) -> Option<&Path> {

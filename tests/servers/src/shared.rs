@@ -4,12 +4,24 @@
 
 use crate::{
     postgres::{Durability, Postgres},
-    psql::fresh_database,
+    psql::{beside, fresh_database},
 };
 use std::{env, sync::OnceLock};
 
 /// Names the server of a run: the URL of a superuser.
 pub const VARIABLE: &str = "LOBSTER_TEST_POSTGRES";
+
+/// Names the pooler of a run, which stands before its server: the pooler's URL.
+pub const POOLER: &str = "LOBSTER_TEST_PGBOUNCER";
+
+/// The URL by which lobster reaches a database of [`postgres`]: through the pooler of the run, with hints and leases by the direct way, or the
+/// same again where there is no pooler.
+pub fn by_the_pooler(direct: &str) -> String {
+    let Ok(pooler) = env::var(POOLER) else { return direct.to_owned() };
+    let (direct, database) = (direct.split('?').next().unwrap_or(direct), direct.rsplit('/').next().unwrap_or(""));
+    let encoded: String = direct.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    format!("{}?lobster_pooled=true&lobster_direct={encoded}", beside(&pooler, database))
+}
 
 /// The URL of a fresh database: on the server that `LOBSTER_TEST_POSTGRES` names, else on a private one of this process.
 ///

@@ -33,7 +33,7 @@ impl Bank {
 
     /// Where its rows are, without what is for the engine.
     fn url(&self) -> &str {
-        self.place.url().split('?').next().unwrap()
+        self.place.database()
     }
 
     /// Runs a worker. Did it die at its point?

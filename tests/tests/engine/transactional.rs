@@ -100,7 +100,7 @@ impl Bank {
 
     /// The file or the server's database, without the parameters that are for the engine.
     fn url(&self) -> &str {
-        self.place.url().split('?').next().unwrap()
+        self.place.database()
     }
 
     async fn run(&self, text: &'static str) {

@@ -1,12 +1,14 @@
-//! Runs a command with a PostgreSQL server that lives as long as it does: `with-servers cargo nextest run`.
+//! Runs a command with a PostgreSQL server that lives as long as it does: `with-servers cargo nextest run`. With `--pooled` before the
+//! command, the tests of the engine reach it through PgBouncer in transaction mode.
 //!
 //! Invariant: it ends as the command ends, with its code, and never before it.
 
 #![allow(clippy::disallowed_methods, reason = "it runs a process for a person")]
 
 use lobster_servers::{
+    pgbouncer::PgBouncer,
     postgres::{Durability, Postgres},
-    shared::VARIABLE,
+    shared::{POOLER, VARIABLE},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -31,12 +33,19 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<ExitStatus, Box<dyn std::error::Error>> {
-    let mut words = env::args_os().skip(1);
-    let program = words.next().ok_or("usage: with-servers COMMAND [ARGUMENT..]")?;
+    let mut words = env::args_os().skip(1).peekable();
+    let pooled = words.next_if(|word| word == "--pooled").is_some();
+    let program = words.next().ok_or("usage: with-servers [--pooled] COMMAND [ARGUMENT..]")?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let server = Postgres::start(Durability::Fast)?;
     eprintln!("with-servers: {VARIABLE}={}", server.url());
-    let mut command = Command::new(&program).args(words).env(VARIABLE, server.url()).spawn()?;
+    let pooler = if pooled { Some(PgBouncer::start(&server)?) } else { None };
+    let mut command = Command::new(&program);
+    command.args(words).env(VARIABLE, server.url());
+    if let Some(pooler) = &pooler {
+        command.env(POOLER, pooler.url(""));
+    }
+    let mut command = command.spawn()?;
     loop {
         tokio::select! {
             status = command.wait() => return Ok(status?),

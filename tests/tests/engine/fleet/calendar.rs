@@ -8,8 +8,7 @@ const CALM: &[(&str, &str)] = &[("CALM_LEASE", "1")];
 
 /// What the server says, in one line.
 fn ask(place: &Place, what: &str) -> String {
-    let url = place.url().split('?').next().unwrap();
-    lobster_servers::psql::sql(url, what).unwrap().replace('\n', " ")
+    lobster_servers::psql::sql(place.database(), what).unwrap().replace('\n', " ")
 }
 
 /// The nodes that live, in their order.
