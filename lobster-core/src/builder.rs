@@ -202,7 +202,9 @@ async fn tiers_of(url: &str, clock: Arc<dyn Clock>) -> Outcome<Tiers> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let options = lobster_store::postgres::Options::from_url(url)?;
         let label = options.to_string();
-        return Ok(Tiers::of(lobster_store::postgres::Postgres::open(options, clock).await?, label));
+        // Large, and rarely awaited: whoever starts an engine need not make room for it.
+        let store = Box::pin(lobster_store::postgres::Postgres::open(options, clock)).await?;
+        return Ok(Tiers::of(store, label));
     }
     Err(Error::invalid(format!(
         "`{}` names no store that this build knows: `memory:`, `sqlite://file.db` (feature `sqlite`) or `postgres://..` (feature `postgres`)",
