@@ -62,6 +62,8 @@ use std::{
 /// ```
 pub struct Postgres {
     options: Options,
+    /// Id of the schema.
+    installation: String,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
     /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
@@ -106,8 +108,8 @@ impl Postgres {
                 found => break found?,
             }
         };
-        let schema::Installation { id, synced, connections } = installation;
-        let local = match local_dir(&options, &id) {
+        let schema::Installation { id: installation, synced, connections } = installation;
+        let local = match local_dir(&options, &installation) {
             Ok(dir) => Some(local::Nodes::apart(dir)),
             Err(error) => {
                 tracing::warn!(%error, "no directory for proofs of death: a restarted process will wait for the lease of its predecessor");
@@ -123,6 +125,7 @@ impl Postgres {
         let append_one = schema::qualified(one::ONE, &options.schema);
         Ok(Arc::new(Self {
             options,
+            installation,
             clock,
             pool,
             business,
