@@ -17,6 +17,9 @@ use std::{fmt, future::IntoFuture, time::Duration};
 /// A submit inside of a transaction, to be awaited: [`Client::submit_in`] says what it promises and what its errors are, [`StepCtx::submit_in`]
 /// is the same from within a step. Before it is awaited nothing is written.
 ///
+/// A task that submits itself, straight or through another, does so in a plain function that returns this: the future of an `async` one
+/// would have to know the body that it is part of.
+///
 /// ```
 /// use lobster_core::{Ctx, Lobster, Result, StepCtx, step, store::memory::MemoryTx, task};
 ///

@@ -22,4 +22,5 @@ mod shutdown;
 mod state;
 mod steps;
 mod stores;
+mod submit_in;
 mod transactional;
