@@ -9,8 +9,8 @@ use lobster_core::{
     store::{
         Tiers,
         contract::{
-            Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
-            NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
+            Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
+            Journal, NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
         },
     },
 };
@@ -153,6 +153,10 @@ impl Journal for Meter {
             self.synced(asked);
         }
         Ok(answers)
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted, Failed> {
+        self.inner.submit_in(transaction, run).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>, Failed> {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use lobster_core::store::Tiers;
 use lobster_core::store::contract::{
-    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
-    NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Work,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
+    NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Work,
 };
 use lobster_core::{RunId, Wall};
 use lobster_examples::navaids::tally::{Fact, Tally};
@@ -81,6 +81,10 @@ impl Journal for Door {
 
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Failed> {
         self.inner.submit(runs).await
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted, Failed> {
+        self.inner.submit_in(transaction, run).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>, Failed> {

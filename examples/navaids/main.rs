@@ -16,10 +16,10 @@ use lobster_core::{Client, Lobster};
 use lobster_examples::database::Database;
 use lobster_examples::ledger::wall_ms;
 use lobster_examples::navaids::options::{self, Options, Role};
-use lobster_examples::navaids::supervise::{self, Job};
+use lobster_examples::navaids::rows::{PAGE, all_rows};
 use lobster_examples::navaids::tally::{Counts, Fact, Tally};
 use lobster_examples::options::{default_folder, exit_code};
-use lobster_examples::supervisor::End;
+use lobster_examples::supervisor::{End, single};
 use verdict::Verdict;
 
 fn main() -> ExitCode {
@@ -50,9 +50,22 @@ async fn supervise(options: &Options) -> anyhow::Result<ExitCode> {
         command.args(options.work(hold));
         command
     };
-    let rows = lobster_examples::navaids::rows::all_rows()?.len();
-    let job = Job { tally: tally.clone(), rows, chaos: options.chaos, seed: options.seed, work: &work };
-    let end = supervise::supervise(&job).await?;
+    let begun = Counts::read(tally)?.unwrap_or_default().begun;
+    let job = single::Job {
+        unit: "rows",
+        total: all_rows()?.len() as u64,
+        step: PAGE as u64,
+        done: begun.last_key_value().map_or(0, |(page, _)| *page),
+        chaos: options.chaos,
+        seed: options.seed,
+        work: &work,
+        killed: &|| Box::pin(async { Ok(Tally::open(tally)?.add(&Fact::Kill)?) }),
+        words: &|| {
+            let counts = Counts::read(tally)?.unwrap_or_default();
+            Ok(format!("{} KiB written, {} kills", counts.written / 1024, counts.kills))
+        },
+    };
+    let end = single::supervise(&job).await?;
 
     let verdict = Verdict::read(&client, Counts::read(tally)?.unwrap_or_default()).await?;
     let checked = verdict.check(end == End::Done);

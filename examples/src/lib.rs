@@ -1,7 +1,7 @@
-//! The parts of the `orders` and `navaids` examples that are not the engine: the order book, the ledger that plays the outside world,
+//! The parts of the larger examples that are not the engine: the order book, the ledger that plays the outside world, the tables of a bank,
 //! the supervisors that kill and restart a working process, and the figures read back at the end.
 //!
-//! Nothing in this library knows lobster; the engine is used in the folders `orders` and `navaids` only.
+//! Nothing in this library knows lobster; the engine is used in the folders `orders`, `navaids` and `transfers` only.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
 pub mod book;
@@ -14,4 +14,5 @@ pub mod options;
 pub mod pricing;
 pub mod progress;
 pub mod supervisor;
+pub mod transfers;
 pub mod working;

@@ -2,8 +2,9 @@
 //! again at once, and reads at the end what really happened. It never touches lobster itself, and never kills the ledger.
 
 mod drive;
-pub(crate) mod interrupts;
-pub(crate) mod worker_process;
+mod interrupts;
+pub mod single;
+mod worker_process;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;

@@ -97,7 +97,7 @@ impl Client {
     fn engine(&self) -> Option<Arc<Shared>> {
         self.inner.engine.lock().expect("no code that can panic runs under this lock").upgrade()
     }
-    fn stores(&self) -> &Stores {
+    pub(crate) fn stores(&self) -> &Stores {
         &self.inner.stores
     }
     /// A run ended in this process.
@@ -189,7 +189,7 @@ impl Client {
         Ok(id)
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(engine) = self.engine() {
             engine.work.notify_one();
         }
@@ -206,7 +206,7 @@ impl Client {
         self.run_of(id)
     }
 
-    fn run_of<M: Task>(&self, id: RunId) -> Handle<M> {
+    pub(crate) fn run_of<M: Task>(&self, id: RunId) -> Handle<M> {
         Handle { client: self.clone(), id, task: PhantomData }
     }
 
@@ -454,6 +454,12 @@ impl<M: Task> Submit<M> {
         self.tags.push(tag.into());
         self
     }
+    /// Checks and encodes what is asked for.
+    pub(crate) fn prepare(self) -> Result<(Client, NewRun), Error> {
+        let mut run = self.client.new_run::<M>(self.key, self.tags, &self.input)?;
+        run.due = self.due.unwrap_or(run.due);
+        Ok((self.client, run))
+    }
 }
 
 impl<M: Task> fmt::Debug for Submit<M> {
@@ -467,12 +473,9 @@ impl<M: Task> IntoFuture for Submit<M> {
     type IntoFuture = crate::host::BoxFuture<'static, Self::Output>;
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut run = self.client.new_run::<M>(self.key, self.tags, &self.input)?;
-            run.due = self.due.unwrap_or(run.due);
-            // The input is encoded: it need not live on.
-            drop(self.input);
-            let id = self.client.enqueue(run).await?;
-            Ok(self.client.run_of(id))
+            let (client, run) = self.prepare()?;
+            let id = client.enqueue(run).await?;
+            Ok(client.run_of(id))
         })
     }
 }

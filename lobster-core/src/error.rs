@@ -43,7 +43,8 @@ pub enum ErrorKind {
     NewerVersion,
     /// Stored bytes are damaged. They were left untouched; the message names run, seq and record.
     Corrupt,
-    /// Refused for good: a live node has this name, the file is on a network file system, rights are missing.
+    /// Refused for good: a live node has this name, the file is on a network file system, rights are missing, a transaction to submit in is
+    /// not one of this store.
     Refused,
     /// A broken promise of lobster itself. Please report it.
     Internal,

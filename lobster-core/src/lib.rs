@@ -77,6 +77,7 @@ mod settle;
 mod spec;
 mod state;
 mod step_key;
+mod submit_in;
 mod transactional;
 mod view;
 mod watch;
@@ -100,7 +101,7 @@ pub use lobster_macros::step;
 #[doc = include_str!("../docs/task.md")]
 pub use lobster_macros::task;
 pub use lobster_store as store;
-pub use lobster_store::contract::{RunId, RunState, RunSummary, Wall};
+pub use lobster_store::contract::{RunId, RunState, RunSummary, Tx, Wall};
 #[cfg(feature = "postgres")]
 pub use lobster_store::postgres::PgTx;
 #[cfg(feature = "sqlite")]
@@ -110,6 +111,7 @@ pub use registry::{Task, TaskFn, TaskOptions, TaskRun};
 pub use settings::{CommitSettings, LeaseSettings, RetentionSettings, RunSettings, Settings, SnapshotSettings, StateSettings};
 pub use state::{AlreadySet, Base, Entry, Field, Log, Member, Members, Migration, Scratch, State, Table};
 pub use step_future::Step;
+pub use submit_in::SubmitIn;
 pub use view::{MemberView, Reason, RunView, StateView, StepState, StepView};
 
 mod step_future;

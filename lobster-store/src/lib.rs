@@ -24,7 +24,8 @@
 //!    [`Failed::Unknown`](contract::Failed::Unknown), never a failure. Records are bytes: a tier stores them and their checksums, and
 //!    checks nothing. [`transact`](contract::Journal::transact) begins only if [`decide_hold`](contract::decide_hold) says so of the
 //!    locked row, and commits what business code wrote together with the row it returns; a tier without transactions for others says
-//!    so in [`business`](contract::Journal::business).
+//!    so in [`business`](contract::Journal::business). Types of transactions that runs can be submitted in
+//!    ([`submit_in`](contract::Journal::submit_in)) implement [`Tx`](contract::Tx).
 //! 2. Implement `conformance::Harness` (feature `conformance`) and call `conformance!` once, in a file under `tests/`: each
 //!    sentence of the contract becomes a test. What cannot be done to a tier in a test (moving its clock, crashing it, proving a
 //!    death) stands there as well, and the cases that need it are left out.

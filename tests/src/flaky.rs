@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use lobster_store::{
     Tiers,
     contract::{
-        Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
-        NewRun, NewVerdict, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
+        Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
+        Journal, NewRun, NewVerdict, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall,
+        Work,
     },
 };
 use std::{
@@ -109,6 +110,9 @@ impl Flaky {
 impl Journal for Flaky {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.inner.submit(runs).await
+    }
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        self.inner.submit_in(transaction, run).await
     }
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
         let claims = *self.claims.borrow();

@@ -343,6 +343,13 @@ pub struct Hold {
 /// The transaction that a store hands to business code: a value of the type that [`Journal::business`] names.
 pub type Business = dyn Any + Send;
 
+/// A transaction that a run can be submitted in: one that a store hands to business code, or one of the application's own where its store
+/// knows of such. Whoever writes a tier says so for its types.
+pub trait Tx: Send {
+    /// The value that [`Journal::submit_in`] knows it by.
+    fn business(&mut self) -> &mut Business;
+}
+
 /// Business code: works in the transaction, and returns the row to be recorded with it, or `None` to undo everything.
 pub type Work = Box<dyn for<'t> FnOnce(&'t mut Business) -> Pin<Box<dyn Future<Output = Option<Row>> + Send + 't>> + Send>;
 
@@ -583,6 +590,16 @@ pub struct Attention {
 pub trait Journal: Send + Sync + 'static {
     /// Inserts runs, one answer each in order. Two runs of one key within the call: the second finds the first.
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>>;
+
+    /// Inserts a run inside of a transaction, which somebody else begins and ends: the run is there if and only if that is committed, and is
+    /// acknowledged by nothing else. Nobody is hinted at it before. Keys are compared as by [`submit`](Journal::submit), also with those that
+    /// the transaction itself has inserted, and one that is taken is an answer that leaves the transaction as it was. A key that another open
+    /// transaction has inserted is waited for, or is what the commit fails at.
+    ///
+    /// # Errors
+    /// [`Refused`](super::Failed::Refused): it is no transaction of this store, or has ended, and nothing was written.
+    /// Never [`Unknown`](super::Failed::Unknown) about the run: after any other error the transaction is to be rolled back.
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted>;
 
     /// Takes ready runs that are due, and running ones whose owner is failed, has left or is unknown: owner and epoch are set,
     /// the claim is counted. Oldest due time first, then by id. An incarnation that is not active gets nothing.

@@ -1,10 +1,10 @@
 //! Business transactions of the memory tier: named numbers, so that engines can be tested with them.
 //!
-//! Invariant: what a transaction has set is kept if and only if its row is recorded.
+//! Invariant: what a transaction has set and submitted is kept if and only if its row is recorded.
 
 use super::{Memory, state::State};
-use crate::contract::{Hold, Offer, Result, Transacted, Work, decide_hold};
-use std::{collections::BTreeMap, time::Duration};
+use crate::contract::{Business, Failed, Hold, NewRun, Offer, Result, Submitted, Transacted, Tx, Work, decide_hold};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How long a transaction may take, unless its author says otherwise.
 pub(super) const MOST: Duration = Duration::from_secs(10);
@@ -21,6 +21,16 @@ pub(super) const MOST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct MemoryTx {
     numbers: BTreeMap<String, i64>,
+    /// Runs that were submitted in it.
+    runs: Vec<NewRun>,
+    /// Of the store.
+    identity: Arc<()>,
+}
+
+impl Tx for MemoryTx {
+    fn business(&mut self) -> &mut Business {
+        self
+    }
 }
 
 impl MemoryTx {
@@ -46,13 +56,20 @@ impl Memory {
         let _turn = self.business.lock().await;
         let begun = self.with(|state| state.may(&hold).map(|()| state.numbers.clone()));
         let mut tx = match begun {
-            Ok(numbers) => MemoryTx { numbers },
+            Ok(numbers) => MemoryTx { numbers, runs: Vec::new(), identity: self.identity.clone() },
             Err(seen) => return Ok(Transacted::Seen(seen)),
         };
         let Some(row) = work(&mut tx).await else { return Ok(Transacted::Undone) };
+        let now = self.clock.wall();
         Ok(self.with(|state| {
             if let Err(seen) = state.may(&hold) {
                 return Transacted::Seen(seen);
+            }
+            if tx.runs.iter().any(|run| state.known(run).is_some()) {
+                return Transacted::Failed("a key of a run that was submitted in it was taken meanwhile".to_owned());
+            }
+            for run in tx.runs {
+                state.submit(run, now);
             }
             let (run, epoch, head) = (hold.run, hold.epoch, hold.head);
             let offer = Offer { run, epoch, head, rows: vec![row], progress: true, then: None };
@@ -60,6 +77,22 @@ impl Memory {
             state.apply(hold.incarnation, true, offer);
             state.sync();
             Transacted::Done
+        }))
+    }
+
+    pub(super) fn submit_run_in(&self, transaction: &mut Business, new: NewRun) -> Result<Submitted> {
+        let mine = transaction.downcast_mut::<MemoryTx>().filter(|tx| Arc::ptr_eq(&tx.identity, &self.identity));
+        let tx = mine.ok_or_else(|| Failed::Refused("this is no transaction of this store".to_owned()))?;
+        let in_the_way = tx.runs.iter().find(|run| run.id == new.id || (run.key.is_some() && run.key == new.key));
+        let known = match in_the_way {
+            Some(run) => {
+                Some(Submitted::Existing { id: run.id, same: run.task.task == new.task.task && run.digest == new.digest })
+            }
+            None => self.with(|state| state.known(&new)),
+        };
+        Ok(known.unwrap_or_else(|| {
+            tx.runs.push(new);
+            Submitted::Created
         }))
     }
 }

@@ -9,7 +9,7 @@ use super::{
     strict,
 };
 use crate::contract::{
-    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
     NewVerdict, NodeState, Offer, Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq, Snapshot, StoredPart,
     StoredRow, StoredVerdict, Submitted, Then, Transacted, VerdictAnswer, Wall, Work, decide, decide_fold, limits,
 };
@@ -26,6 +26,13 @@ impl Journal for Memory {
         }
         let now = self.clock.wall();
         Ok(self.with(|state| runs.into_iter().map(|run| state.submit(run, now)).collect()))
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        if self.strict {
+            strict::runs(std::slice::from_ref(&run))?;
+        }
+        self.submit_run_in(transaction, run)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {
@@ -101,12 +108,18 @@ fn misread<'a>(fence: &'a RunRow, offer: &Offer, incarnation: Incarnation) -> Co
 }
 
 impl State {
-    fn submit(&mut self, new: NewRun, now: Wall) -> Submitted {
+    /// The run that a submit finds in its place.
+    pub(super) fn known(&self, new: &NewRun) -> Option<Submitted> {
         let of_key = new.key.as_deref().filter(|_| !planted!("key_not_compared")).and_then(|key| self.of_key(key));
-        let known = of_key.or_else(|| self.run(new.id).map(|_| new.id));
-        if let Some((id, run)) = known.and_then(|id| Some((id, self.run(id)?))) {
-            // By name: a newer version of the task asks for the same run.
-            return Submitted::Existing { id, same: run.task.task == new.task.task && run.digest == new.digest };
+        let id = of_key.unwrap_or(new.id);
+        let run = self.run(id)?;
+        // By name: a newer version of the task asks for the same run.
+        Some(Submitted::Existing { id, same: run.task.task == new.task.task && run.digest == new.digest })
+    }
+
+    pub(super) fn submit(&mut self, new: NewRun, now: Wall) -> Submitted {
+        if let Some(known) = self.known(&new) {
+            return known;
         }
         let hot = Hot { fence: UNCLAIMED, seen: 0, attempts: 0, deaths: 0, due: new.due, reason: String::new(), ended: None };
         let run = Run {

@@ -46,6 +46,8 @@ pub struct Memory {
     hinted: Notify,
     /// Held by the business transaction of the moment.
     business: tokio::sync::Mutex<()>,
+    /// Tells this store's transactions from those of another.
+    identity: Arc<()>,
 }
 
 impl fmt::Debug for Memory {
@@ -75,6 +77,7 @@ impl Memory {
             hints: AtomicU64::new(0),
             hinted: Notify::new(),
             business: tokio::sync::Mutex::default(),
+            identity: Arc::default(),
         })
     }
 

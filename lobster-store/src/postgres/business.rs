@@ -6,7 +6,7 @@ use super::{
     Postgres,
     sql::{Args, fence, get},
 };
-use crate::contract::{Failed, Hold, Result, Transacted, Work, decide_hold};
+use crate::contract::{Business, Failed, Hold, Result, Transacted, Tx, Work, decide_hold};
 use sqlx::postgres::PgConnection;
 use std::{
     fmt,
@@ -27,18 +27,50 @@ pub(super) const MOST: Duration = Duration::from_secs(10);
 /// # Ok(())
 /// # }
 /// ```
-pub struct PgTx(pub(super) PgConnection);
+pub struct PgTx {
+    connection: PgConnection,
+    /// Were runs submitted in it?
+    submitted: bool,
+}
+
+impl Tx for PgTx {
+    fn business(&mut self) -> &mut Business {
+        self
+    }
+}
+
+impl Tx for PgConnection {
+    fn business(&mut self) -> &mut Business {
+        self
+    }
+}
+
+impl Tx for sqlx::Transaction<'_, sqlx::Postgres> {
+    fn business(&mut self) -> &mut Business {
+        &mut **self
+    }
+}
+
+/// The connection of a transaction of this tier's, or of the application's.
+pub(super) fn connection(transaction: &mut Business) -> Option<&mut PgConnection> {
+    if transaction.is::<PgTx>() {
+        let tx = transaction.downcast_mut::<PgTx>()?;
+        tx.submitted = true;
+        return Some(&mut tx.connection);
+    }
+    transaction.downcast_mut()
+}
 
 impl Deref for PgTx {
     type Target = PgConnection;
     fn deref(&self) -> &PgConnection {
-        &self.0
+        &self.connection
     }
 }
 
 impl DerefMut for PgTx {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.0
+        &mut self.connection
     }
 }
 
@@ -81,10 +113,10 @@ impl Postgres {
             transaction.rollback().await?;
             return Ok(Transacted::Seen(seen));
         }
-        let mut tx = PgTx(transaction.take()?);
+        let mut tx = PgTx { connection: transaction.take()?, submitted: false };
         // Dropped in here, or with this future: the connection is closed, and the server rolls back.
         let new = work(&mut tx).await;
-        transaction.put(tx.0);
+        transaction.put(tx.connection);
         // Not given back: its connection is closed, and the server rolls back.
         let Some(new) = new else { return Ok(Transacted::Undone) };
         let deltas = new.deltas.as_ref().ok_or_else(|| Failed::Internal("a business transaction without a record".to_owned()))?;
@@ -105,7 +137,12 @@ impl Postgres {
             ));
         }
         match transaction.commit().await {
-            Ok(()) => Ok(Transacted::Done),
+            Ok(()) => {
+                if tx.submitted {
+                    self.stir();
+                }
+                Ok(Transacted::Done)
+            }
             // Deferred constraints, and conflicts that are found at the end.
             Err(Failed::Internal(why)) => Ok(Transacted::Failed(why)),
             Err(failed) => Err(failed),

@@ -9,7 +9,7 @@ use super::{
     times::SERVER_MS,
 };
 use crate::contract::{
-    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
     NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
 };
 use async_trait::async_trait;
@@ -54,6 +54,10 @@ const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 
 impl Journal for Postgres {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.submit_runs(runs).await
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        self.submit_run_in(transaction, run).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {

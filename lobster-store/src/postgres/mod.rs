@@ -64,6 +64,8 @@ use times::SERVER_MS;
 /// ```
 pub struct Postgres {
     options: Options,
+    /// Id of the schema.
+    installation: String,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
     /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
@@ -109,8 +111,8 @@ impl Postgres {
                 found => break found?,
             }
         };
-        let schema::Installation { id, synced, connections } = installation;
-        let local = match local_dir(&options, &id) {
+        let schema::Installation { id: installation, synced, connections } = installation;
+        let local = match local_dir(&options, &installation) {
             Ok(dir) => Some(local::Nodes::apart(dir)),
             Err(error) => {
                 tracing::warn!(%error, "no directory for proofs of death: a restarted process will wait for the lease of its predecessor");
@@ -126,6 +128,7 @@ impl Postgres {
         let append_one = schema::qualified(one::ONE, &options.schema);
         let store = Arc::new(Self {
             options,
+            installation,
             clock,
             pool,
             business,

@@ -4,22 +4,27 @@
 
 use super::{
     Postgres, STANDBY,
+    business::connection,
+    failure::{self, Stage},
     journal::LOCK,
     sql::{Args, get, get_run},
     times::{SERVER_MS, Times},
 };
-use crate::contract::{Failed, NewRun, Result, RunId, Submitted, Wall};
-use sqlx::postgres::{PgArguments, PgRow};
+use crate::contract::{Business, Failed, NewRun, Result, RunId, Submitted, Wall};
+use sqlx::{
+    AssertSqlSafe,
+    postgres::{PgArguments, PgConnection, PgRow},
+};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// Keys in their order, so that two submits wait for each other's keys in the same order. A row that is being inserted by somebody else is
-/// waited for, but not for ever: he may have frozen. What is due by now is due by now on the server, whatever its clock has become.
-fn insert() -> String {
+/// Keys in their order, so that two submits wait for each other's keys in the same order. `first` is what has to be so: without a row of it
+/// nothing is asked. What is due by now is due by now on the server, whatever its clock has become.
+fn insert(first: &str) -> String {
     format!(
         "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $12, true)),
-asked AS (SELECT a.* FROM how, unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::int8[], $7::int8[], $8::int8[], $9::bytea[])
+WITH how AS MATERIALIZED ({first}),
+asked AS (SELECT a.* FROM how, unnest($3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[])
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason)
@@ -27,10 +32,25 @@ made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch,
         CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, ''
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
-tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($10::uuid[], $11::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
+tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($11::uuid[], $12::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
 SELECT id, {SERVER_MS} FROM made"
     )
 }
+
+/// How it commits by itself. A row that is being inserted by somebody else is waited for, but not for ever: he may have frozen.
+const ALONE: &str = "SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)";
+
+/// In a transaction of somebody else's, whose settings stay as they are: it is of this installation, and still the one that was entered.
+const WITHIN: &str =
+    "SELECT FROM @meta WHERE name = 'installation' AND value = $1 AND current_setting('lobster.submit', true) = $2";
+
+/// Is there an installation at all? Asked in a way that spoils no transaction. The word that is left is gone as soon as the transaction
+/// has ended; outside of one, at once.
+const ENTER: &str = "SELECT to_regclass($1) IS NOT NULL, set_config('lobster.submit', $2, true)";
+
+/// What of [`WITHIN`] is so.
+const WHY_NOT: &str = "
+SELECT EXISTS (SELECT FROM @meta WHERE name = 'installation' AND value = $1), coalesce(current_setting('lobster.submit', true) = $2, false)";
 
 fn find() -> String {
     let columns = format!("id, key, task, digest, {STANDBY}");
@@ -52,7 +72,8 @@ impl Postgres {
             }
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
             let before = self.clock.wall();
-            let rows = self.write(&insert(), || insert_args(self.synced, &self.times, before, &asked)).await?;
+            let args = || insert_args([self.synced, LOCK], &self.times, before, &asked);
+            let rows = self.write(&insert(ALONE), args).await?;
             self.told(before, rows.first(), 1)?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
@@ -68,15 +89,69 @@ impl Postgres {
                 answers[at] = if made.remove(&runs[at].id) { Some(Submitted::Created) } else { known.answer(&runs[at]) };
             }
         }
-        let lost = || Failed::Unavailable("a key was taken and given back again and again".to_owned());
-        answers.into_iter().map(|answer| answer.ok_or_else(lost)).collect()
+        answers.into_iter().map(|answer| answer.ok_or_else(taken_again)).collect()
+    }
+
+    pub(super) async fn submit_run_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        let strange = || Failed::Refused("this is no transaction of this store: it takes one of PostgreSQL".to_owned());
+        let connection = connection(transaction).ok_or_else(strange)?;
+        let word = run.id.to_string();
+        let enter = Args::default().with(self.text("@meta")).with(word.as_str()).done();
+        if !flags::<1>(&self.ask(connection, ENTER, enter).await?)?[0] {
+            let schema = &self.options.schema;
+            return Err(Failed::Refused(format!(
+                "this transaction is of another database: there is no schema \"{schema}\" in it"
+            )));
+        }
+        for _ in 0..TRIES {
+            let settings = [self.installation.as_str(), word.as_str()];
+            let before = self.clock.wall();
+            let args = insert_args(settings, &self.times, before, &[&run]);
+            let made = self.ask(connection, &insert(WITHIN), args).await?;
+            self.told(before, made.first(), 1)?;
+            if !made.is_empty() {
+                return Ok(Submitted::Created);
+            }
+            let why = Args::default().with(settings[0]).with(settings[1]).done();
+            match flags::<2>(&self.ask(connection, WHY_NOT, why).await?)? {
+                [true, true] => {}
+                [true, false] => return Err(Failed::Refused("this connection is not inside of a transaction".to_owned())),
+                [false, _] => return Err(Failed::Refused("this transaction is of another installation's database".to_owned())),
+            }
+            let known = Known::read(&self.ask(connection, &find(), find_args(&[&run])).await?)?;
+            if let Some(answer) = known.answer(&run) {
+                return Ok(answer);
+            }
+        }
+        Err(taken_again())
+    }
+
+    /// A statement in a transaction of somebody else's, who decides how long it may take.
+    async fn ask(&self, connection: &mut PgConnection, text: &str, args: PgArguments) -> Result<Vec<PgRow>> {
+        let query = sqlx::query_with(AssertSqlSafe(self.text(text)), args).persistent(!self.options.pooled);
+        query.fetch_all(connection).await.map_err(|error| failure::of(Stage::Read, &error))
     }
 }
 
-fn insert_args(synced: &str, times: &Times, now: Wall, runs: &[&NewRun]) -> PgArguments {
+fn taken_again() -> Failed {
+    Failed::Unavailable("a key was taken and given back again and again".to_owned())
+}
+
+/// The first columns of the only row.
+fn flags<const N: usize>(rows: &[PgRow]) -> Result<[bool; N]> {
+    let row = rows.first().ok_or_else(|| Failed::Internal("a question without an answer".to_owned()))?;
+    let mut flags = [false; N];
+    for (at, flag) in flags.iter_mut().enumerate() {
+        *flag = get(row, at)?;
+    }
+    Ok(flags)
+}
+
+fn insert_args(settings: [&str; 2], times: &Times, now: Wall, runs: &[&NewRun]) -> PgArguments {
     let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
     Args::default()
-        .with(synced)
+        .with(settings[0])
+        .with(settings[1])
         .with(ids(runs))
         .with(runs.iter().map(|run| run.key.as_deref()).collect::<Vec<_>>())
         .with(runs.iter().map(|run| run.digest.as_slice()).collect::<Vec<_>>())
@@ -87,7 +162,6 @@ fn insert_args(synced: &str, times: &Times, now: Wall, runs: &[&NewRun]) -> PgAr
         .with(runs.iter().map(|run| run.input.body.as_ref()).collect::<Vec<_>>())
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
         .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
-        .with(LOCK)
         .with(times.there(now))
         .done()
 }

@@ -5,12 +5,13 @@
 use super::{
     Sqlite,
     append::{fence, fences},
-    sql::{Args, rows_of},
+    failure::{self, Stage},
+    sql::{self, Args, rows_of},
     write::Writes,
-    writer::Txn,
+    writer::{Identity, Txn},
 };
-use crate::contract::{Failed, Hold, Offer, Result, Transacted, Work, decide, decide_hold};
-use sqlx::sqlite::SqliteConnection;
+use crate::contract::{Business, Failed, Hold, Offer, Result, Transacted, Tx, Work, decide, decide_hold};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use std::{
     fmt,
     ops::{Deref, DerefMut},
@@ -30,18 +31,45 @@ pub(super) const MOST: Duration = Duration::from_millis(500);
 /// # Ok(())
 /// # }
 /// ```
-pub struct SqliteTx(pub(super) SqliteConnection);
+pub struct SqliteTx {
+    pub(super) connection: SqliteConnection,
+    /// Of the database.
+    pub(super) file: Identity,
+    /// Were runs submitted in the transaction of the moment?
+    pub(super) submitted: bool,
+}
+
+impl SqliteTx {
+    pub(super) fn new(connection: SqliteConnection, file: Identity) -> Self {
+        Self { connection, file, submitted: false }
+    }
+
+    /// Runs statements of the tier's inside of the transaction, which goes on.
+    pub(super) async fn run(&mut self, text: String, args: Args) -> Result<Vec<Vec<SqliteRow>>> {
+        let ran = sql::run(&mut self.connection, text, args).await;
+        match &ran.error {
+            None => Ok(ran.rows),
+            Some(error) => Err(failure::of_sqlite(Stage::Read, error)),
+        }
+    }
+}
+
+impl Tx for SqliteTx {
+    fn business(&mut self) -> &mut Business {
+        self
+    }
+}
 
 impl Deref for SqliteTx {
     type Target = SqliteConnection;
     fn deref(&self) -> &SqliteConnection {
-        &self.0
+        &self.connection
     }
 }
 
 impl DerefMut for SqliteTx {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
-        &mut self.0
+        &mut self.connection
     }
 }
 
@@ -53,8 +81,19 @@ impl fmt::Debug for SqliteTx {
 
 impl Sqlite {
     pub(super) async fn transact_run(&self, hold: Hold, work: Work) -> Result<Transacted> {
-        self.writer.write(true, move |txn| Box::pin(transact(txn, hold, work))).await
+        let (transacted, submitted) = self.writer.write(true, move |txn| Box::pin(transact_and_tell(txn, hold, work))).await?;
+        if submitted && transacted == Transacted::Done {
+            self.stir();
+        }
+        Ok(transacted)
     }
+}
+
+/// What became of the transaction, and whether runs were submitted in it.
+async fn transact_and_tell(txn: &mut Txn, hold: Hold, work: Work) -> Result<(Transacted, bool)> {
+    txn.connection().submitted = false;
+    let transacted = transact(txn, hold, work).await?;
+    Ok((transacted, txn.connection().submitted))
 }
 
 async fn transact(txn: &mut Txn, hold: Hold, work: Work) -> Result<Transacted> {

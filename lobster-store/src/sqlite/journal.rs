@@ -10,7 +10,7 @@ use super::{
     writer::Txn,
 };
 use crate::contract::{
-    Answer, Attention, Batch, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
     NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
 };
 use async_trait::async_trait;
@@ -21,6 +21,10 @@ use std::any::TypeId;
 impl Journal for Sqlite {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.submit_runs(runs).await
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        self.submit_run_in(transaction, run).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {

@@ -4,10 +4,11 @@
 
 use super::{
     Sqlite,
+    business::SqliteTx,
     sql::{Args, ROWS_MAX, bucket, get, get_id, marks, values},
     writer::Txn,
 };
-use crate::contract::{NewRun, Result, RunId, Submitted, Wall};
+use crate::contract::{Business, Failed, NewRun, Result, RunId, Submitted, Wall};
 use sqlx::sqlite::SqliteRow;
 use std::collections::{HashMap, HashSet};
 
@@ -23,6 +24,19 @@ impl Sqlite {
         }
         Ok(answers)
     }
+
+    pub(super) async fn submit_run_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        let mine = transaction.downcast_mut::<SqliteTx>().filter(|tx| tx.file == self.writer.identity());
+        let tx = mine.ok_or_else(|| {
+            Failed::Refused("this is no transaction of this store: it takes the `SqliteTx` of a step of its own".to_owned())
+        })?;
+        let (text, args) = insertion(std::slice::from_ref(&run), self.clock.wall());
+        let created = !tx.run(text, args).await?.iter().all(Vec::is_empty);
+        let (text, args) = if created { details(&[&run], &[]) } else { details(&[], &[&run]) };
+        let rows = tx.run(text, args).await?;
+        tx.submitted |= created;
+        Ok(if created { Submitted::Created } else { Known::read(rows.iter().flatten())?.answer(&run) })
+    }
 }
 
 async fn submit(txn: &mut Txn, runs: Vec<NewRun>, now: Wall) -> Result<Vec<Submitted>> {
@@ -32,7 +46,13 @@ async fn submit(txn: &mut Txn, runs: Vec<NewRun>, now: Wall) -> Result<Vec<Submi
         let mut created = insert_runs(txn, chunk, now).await?;
         // An id that comes twice was created by the first of them.
         let (new, old): (Vec<_>, Vec<_>) = chunk.iter().map(|run| (run, created.remove(&run.id))).partition(|(_, new)| *new);
-        let known = add_details(txn, &firsts(&new), &firsts(&old), calls.peek().is_none()).await?;
+        let (text, args) = details(&firsts(&new), &firsts(&old));
+        let rows = match (calls.peek(), text.is_empty()) {
+            (None, _) => txn.commit(&text, args).await?,
+            (Some(_), true) => Vec::new(),
+            (Some(_), false) => txn.run(&text, args).await?,
+        };
+        let known = Known::read(rows.iter().flatten())?;
         let mut new = new.into_iter().peekable();
         answers.extend(chunk.iter().map(|run| match new.next_if(|(first, _)| std::ptr::eq(*first, run)) {
             Some(_) => Submitted::Created,
@@ -48,6 +68,13 @@ fn firsts<'r>(pairs: &[(&'r NewRun, bool)]) -> Vec<&'r NewRun> {
 
 /// Inserts those that are new; returns their ids.
 async fn insert_runs(txn: &mut Txn, runs: &[NewRun], now: Wall) -> Result<HashSet<RunId>> {
+    let (text, args) = insertion(runs, now);
+    let rows = txn.run(&text, args).await?;
+    rows.iter().flatten().map(|row| get_id(row, 0, RunId::from_slice)).collect()
+}
+
+/// The statement that inserts those that are new and returns their ids.
+fn insertion(runs: &[NewRun], now: Wall) -> (String, Args) {
     let mut args = Args::default();
     let size = bucket(runs.len());
     let text = format!(
@@ -67,12 +94,11 @@ async fn insert_runs(txn: &mut Txn, runs: &[NewRun], now: Wall) -> Result<HashSe
         args.push(now.0);
     }
     args.nulls((size - runs.len()) * 7);
-    let rows = txn.run(&text, args).await?;
-    rows.iter().flatten().map(|row| get_id(row, 0, RunId::from_slice)).collect()
+    (text, args)
 }
 
-/// Inserts what belongs to the new runs, and looks the others up.
-async fn add_details(txn: &mut Txn, new: &[&NewRun], old: &[&NewRun], last: bool) -> Result<Known> {
+/// The statements that insert what belongs to the new runs, and look the others up.
+fn details(new: &[&NewRun], old: &[&NewRun]) -> (String, Args) {
     let mut text = String::new();
     let mut args = Args::default();
     if !new.is_empty() {
@@ -108,12 +134,7 @@ async fn add_details(txn: &mut Txn, new: &[&NewRun], old: &[&NewRun], last: bool
             args.nulls(size - old.len());
         }
     }
-    let rows = match (last, text.is_empty()) {
-        (true, _) => txn.commit(&text, args).await?,
-        (false, true) => Vec::new(),
-        (false, false) => txn.run(&text, args).await?,
-    };
-    Known::read(rows.iter().flatten())
+    (text, args)
 }
 
 /// Runs that were there before.

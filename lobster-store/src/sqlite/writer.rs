@@ -74,7 +74,7 @@ impl Writer {
     pub(super) fn new(path: PathBuf, gate: Gate, connection: SqliteConnection) -> Result<Self> {
         let identity = Identity::of(&path)?;
         let keeper = Keeper::new(path.clone());
-        let connection = Some(Pen { connection: SqliteTx(connection), full: None });
+        let connection = Some(Pen { connection: SqliteTx::new(connection, identity), full: None });
         Ok(Self { path, identity, desk: Mutex::new(Desk { gate, connection, unsynced: false, pages: 0 }), keeper })
     }
 
@@ -107,7 +107,7 @@ impl Writer {
             None => self.reopen(&mut desk.unsynced).await?,
         };
         if self.keeper.take_rest() && !pen.move_rest().await {
-            pen.connection.0.close().await.ok();
+            pen.connection.connection.close().await.ok();
             desk.unsynced = true;
             pen = self.reopen(&mut desk.unsynced).await?;
         }
@@ -122,7 +122,7 @@ impl Writer {
         }
         if txn.broken {
             // Waited for, so that its locks are gone before the next one opens.
-            txn.pen.connection.0.close().await.ok();
+            txn.pen.connection.connection.close().await.ok();
         } else {
             desk.connection = Some(txn.pen);
         }
@@ -145,7 +145,7 @@ impl Writer {
             *unsynced = false;
         }
         sql::all(&mut connection, &whole::prepare()).await?;
-        Ok(Pen { connection: SqliteTx(connection), full: None })
+        Ok(Pen { connection: SqliteTx::new(connection, self.identity), full: None })
     }
 }
 

@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
 use lobster_core::{
-    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table,
+    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table, Tx,
     crash_point, step, task,
 };
 use lobster_tests::world::Line;
@@ -162,23 +162,38 @@ async fn books(builder: lobster_core::Builder, runs: u32, rounds: u32) {
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
-/// One booking: what the bank says of it is a row per time it was made.
+/// One booking: what the bank says of it is a row per time it was made. It is followed by a notice.
 const BOOK: &str = "INSERT INTO bookings (number) VALUES ($1)";
 
 #[step(transactional)]
-async fn book_in_file(_ctx: &StepCtx, tx: &mut SqliteTx, run: &str, number: i64) -> Result<i64> {
+async fn book_in_file(ctx: &StepCtx, tx: &mut SqliteTx, run: &str, number: i64) -> Result<i64> {
     say("body", run, &format!("booking#{number}"), "-");
     sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
     crash_point("T5");
-    Ok(number)
+    follow(ctx, tx, number).await
 }
 
 #[step(transactional)]
-async fn book_at_server(_ctx: &StepCtx, tx: &mut PgTx, run: &str, number: i64) -> Result<i64> {
+async fn book_at_server(ctx: &StepCtx, tx: &mut PgTx, run: &str, number: i64) -> Result<i64> {
     say("body", run, &format!("booking#{number}"), "-");
     sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
     crash_point("T5");
+    follow(ctx, tx, number).await
+}
+
+fn notice_key(number: i64) -> String {
+    format!("notice-{number}")
+}
+
+async fn follow(ctx: &StepCtx, tx: &mut impl Tx, number: i64) -> Result<i64> {
+    ctx.submit_in(tx, notice, number).key(notice_key(number)).await?;
+    crash_point("T6");
     Ok(number)
+}
+
+#[task]
+async fn notice(ctx: Ctx, number: i64) -> Result<u32> {
+    Ok(durable(&ctx, &notice_key(number)).await?)
 }
 
 #[task]
@@ -197,7 +212,7 @@ async fn booking(ctx: Ctx, plan: (bool, String, i64)) -> Result<i64> {
 
 /// Makes some bookings, four a run.
 async fn bookings(builder: lobster_core::Builder, in_file: bool, runs: i64) {
-    let lobster = builder.task(booking).start().await.expect("the store opens");
+    let lobster = builder.task(booking).task(notice).start().await.expect("the store opens");
     let mut handles = Vec::new();
     for n in 0..runs {
         let key = format!("booking-{n}");
@@ -205,6 +220,10 @@ async fn bookings(builder: lobster_core::Builder, in_file: bool, runs: i64) {
     }
     for run in handles {
         run.outcome().await.expect("bookings end");
+    }
+    for number in 0..4 * runs {
+        let run = lobster.find(notice_key(number)).await.expect("the store answers").expect("it was submitted with its booking");
+        lobster.run(notice, run).outcome().await.expect("notices end");
     }
     lobster.shutdown(Duration::from_secs(5)).await;
 }

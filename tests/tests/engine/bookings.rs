@@ -1,9 +1,9 @@
-//! Kills in transactional steps: what was booked was recorded, and what was recorded was booked, once each.
+//! Kills in transactional steps: what was booked was recorded, and what was recorded was booked, once each; and so was what follows.
 //!
 //! Rule: the bank's own rows are the judge; the engine is not asked.
 
 use lobster_tests::{Place, world::World};
-use sqlx::{ConnectOptions, Executor, postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
 use std::{
     collections::BTreeMap,
     os::unix::process::ExitStatusExt,
@@ -13,8 +13,8 @@ use std::{
 /// Runs of one scenario; four bookings each.
 const RUNS: i64 = 6;
 
-/// Before the transaction, in it, and after it: sent, begun, written, about to be recorded, committed.
-const POINTS: [&str; 5] = ["T1", "T2", "T5", "T3", "T4"];
+/// Before the transaction, in it, and after it: sent, begun, written, followed by a run, about to be recorded, committed.
+const POINTS: [&str; 6] = ["T1", "T2", "T5", "T6", "T3", "T4"];
 
 struct Bank {
     place: Place,
@@ -59,17 +59,26 @@ impl Bank {
         }
     }
 
-    /// How often each booking was made.
-    async fn booked(&self) -> BTreeMap<i64, i64> {
-        let text = "SELECT number, count(*) FROM bookings GROUP BY number";
-        let rows: Vec<(i64, i64)> = if self.url().starts_with("sqlite:") {
+    /// How often each booking was made, and how often its notice was submitted.
+    async fn booked(&self) -> BTreeMap<i64, (i64, i64)> {
+        let from = |table| {
+            format!(
+                "SELECT number, CAST(max(booked) AS BIGINT), CAST(max(followed) AS BIGINT) FROM \
+                 (SELECT number, count(*) AS booked, 0 AS followed FROM bookings GROUP BY number UNION ALL \
+                 SELECT CAST(substr(key, 8) AS BIGINT), 0, count(*) FROM {table} WHERE task = 'notice' GROUP BY key) AS both \
+                 GROUP BY number"
+            )
+        };
+        let rows: Vec<(i64, i64, i64)> = if self.url().starts_with("sqlite:") {
             let options: SqliteConnectOptions = self.url().parse().unwrap();
+            let text = AssertSqlSafe(from("lobster_runs"));
             sqlx::query_as(text).fetch_all(&mut options.connect().await.unwrap()).await.unwrap()
         } else {
             let options: PgConnectOptions = self.url().parse().unwrap();
+            let text = AssertSqlSafe(from("lobster.runs"));
             sqlx::query_as(text).fetch_all(&mut options.connect().await.unwrap()).await.unwrap()
         };
-        rows.into_iter().collect()
+        rows.into_iter().map(|(number, booked, followed)| (number, (booked, followed))).collect()
     }
 }
 
@@ -83,14 +92,14 @@ async fn every_booking_is_made_once(place: fn() -> Place) {
             let died = bank.work(Some(&format!("{point}:{pass}")));
             kills += u32::from(died);
             let booked = bank.booked().await;
-            assert!(booked.values().all(|times| *times == 1), "{point}:{pass} {booked:?}");
+            assert!(booked.values().all(|times| *times == (1, 1)), "{point}:{pass} {booked:?}");
             if !died {
                 break;
             }
             assert!(bank.world.events().len() > before || point == "T1", "{point}:{pass} something begins before it");
         }
         bank.work(None);
-        let all: BTreeMap<i64, i64> = (0..4 * RUNS).map(|number| (number, 1)).collect();
+        let all: BTreeMap<i64, (i64, i64)> = (0..4 * RUNS).map(|number| (number, (1, 1))).collect();
         assert_eq!(bank.booked().await, all, "{point}");
     }
     assert!(kills >= 2 * u32::try_from(POINTS.len()).unwrap(), "{kills} kills are too few to show anything");

@@ -24,4 +24,6 @@ mod state;
 mod steps;
 mod stores;
 #[cfg(not(lobster_portable))]
+mod submit_in;
+#[cfg(not(lobster_portable))]
 mod transactional;

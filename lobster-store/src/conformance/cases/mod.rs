@@ -58,8 +58,12 @@ macro_rules! conformance {
                     what_precedes_a_refused_intent_is_applied
                 }
                 business {
+                    a_key_is_compared_inside_of_a_transaction_as_outside
                     a_refused_hold_begins_nothing
                     a_row_of_work_is_recorded
+                    a_run_is_submitted_in_no_transaction_but_one_of_the_store
+                    a_run_is_there_with_the_commit_that_it_was_submitted_in
+                    a_run_that_was_submitted_in_what_is_undone_never_was
                     nothing_is_offered_through_a_hold_of_an_older_epoch
                     work_that_wants_nothing_kept_records_nothing
                 }

@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use lobster_core::{
     RunId, Wall,
     store::contract::{
-        Answer, Attention, Batch, BusinessKind, Cancelled, Catalog, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal,
-        NewRun, NewVerdict, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
+        Answer, Attention, Batch, Business, BusinessKind, Cancelled, Catalog, Claim, Fold, Folded, Grant, Hold, Incarnation,
+        Journal, NewRun, NewVerdict, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer,
+        Work,
     },
 };
 
@@ -59,6 +60,11 @@ impl Journal for SimStore {
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         let what = runs.len();
         self.op(Call::Submit, what, |world| Box::pin(async move { world.memory.submit(runs).await })).await
+    }
+
+    async fn submit_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
+        // A part of the operation that carries the transaction.
+        self.world.memory.submit_in(transaction, run).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Grant>> {

@@ -1,21 +1,21 @@
-//! The supervisor of an import: runs the working process, kills it when the schedule says so, starts it again at once. What it
-//! knows of the import is what the working process says and the tally has; it does not know lobster.
+//! The supervisor of a single working process: runs it, kills it when the schedule says so, starts it again at once. What it knows of
+//! the job is what the working process says; it does not know lobster.
+//!
+//! Invariant: a kill is due when the working process says that so many steps are done, and before it begins the one that is held.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::watch;
 
-use super::rows::PAGE;
-use super::tally::{Counts, Fact, Tally};
+use super::End;
+use super::interrupts::{Interrupt, Interrupts};
+use super::worker_process::{self, WorkerProcess};
 use crate::chaos::{self, KillPoint};
 use crate::progress::{View, Voice};
-use crate::supervisor::End;
-use crate::supervisor::interrupts::{Interrupt, Interrupts};
-use crate::supervisor::worker_process::{self, WorkerProcess};
 
 /// How long a working process may take to drain; then it is killed, which loses nothing either.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
@@ -24,84 +24,83 @@ const IDLE_DEATHS_MAX: u32 = 5;
 
 /// What is to be done.
 pub struct Job<'a> {
-    /// The file of the tally; the import has its name there.
-    pub tally: PathBuf,
-    /// Rows of the import.
-    pub rows: usize,
+    /// What people see counted.
+    pub unit: &'static str,
+    /// How many of these there are.
+    pub total: u64,
+    /// How many of these a step does at once, as far as there are so many.
+    pub step: u64,
+    /// Steps that are done before it begins.
+    pub done: u64,
     /// How many times to kill.
     pub chaos: u64,
     /// What the moments are drawn with.
     pub seed: u64,
-    /// How a working process is started that begins no page after this one.
-    pub work: &'a (dyn Fn(Option<u64>) -> Command + Sync),
+    /// How a working process is started that begins no step after so many.
+    pub work: &'a dyn Fn(Option<u64>) -> Command,
+    /// Notes that it was killed.
+    pub killed: &'a dyn Fn() -> LocalBoxFuture<'a, anyhow::Result<()>>,
+    /// What else there is to be told of the job, in a few words.
+    pub words: &'a dyn Fn() -> anyhow::Result<String>,
 }
 
 /// Does the job.
 ///
 /// # Errors
-/// The working process cannot be started, or the tally cannot be read or written.
+/// The working process cannot be started, or what happens cannot be noted.
 pub async fn supervise(job: &Job<'_>) -> anyhow::Result<End> {
     let mut interrupts = Interrupts::listen()?;
-    let counts = Counts::read(&job.tally)?.unwrap_or_default();
-    let begun = counts.begun.last_key_value().map_or(0, |(page, _)| *page);
-    let finished = watch::Sender::new(begun);
-    let mut view = View::new(job.rows as u64, "rows");
-    let life = Life { job, tally: &Tally::open(&job.tally)?, finished: &finished, voice: view.voice() };
-    let began = (Instant::now(), rows(job, begun));
+    let finished = watch::Sender::new(job.done);
+    let mut view = View::new(job.total, job.unit);
+    let life = Life { job, finished: &finished, voice: view.voice() };
+    let began = Instant::now();
     let end = {
-        let mut work = std::pin::pin!(life.to_the_end(plan(job, begun), &mut interrupts));
+        let mut work = std::pin::pin!(life.to_the_end(plan(job), &mut interrupts));
         let mut look = tokio::time::interval(view.every());
         loop {
             tokio::select! {
                 end = &mut work => break end,
-                _ = look.tick() => {
-                    let done = life.rows();
-                    view.show(done, &life.text(done, began)?);
-                }
+                _ = look.tick() => view.show(life.done(), &life.text(began)?),
             }
         }
     };
-    let done = life.rows();
-    view.end(done, &life.text(done, began)?);
+    view.end(life.done(), &life.text(began)?);
     end
 }
 
-/// So many rows are in so many pages.
-fn rows(job: &Job<'_>, pages: u64) -> u64 {
-    (pages * PAGE as u64).min(job.rows as u64)
-}
-
-/// The kills of this job, as counts of finished pages, after so many pages.
-fn plan(job: &Job<'_>, begun: u64) -> VecDeque<KillPoint> {
-    let pages = (job.rows.div_ceil(PAGE) as u64).saturating_sub(begun);
-    let points = chaos::schedule(job.chaos, job.seed, pages);
+/// The kills of this job, as counts of finished steps.
+fn plan(job: &Job<'_>) -> VecDeque<KillPoint> {
+    let steps = job.total.div_ceil(job.step).saturating_sub(job.done);
+    let points = chaos::schedule(job.chaos, job.seed, steps);
     if (points.len() as u64) < job.chaos {
-        eprintln!("{pages} pages are still to do, which leaves room for {} kills", points.len());
+        eprintln!("{steps} steps are still to do, which leaves room for {} kills", points.len());
     }
-    points.into_iter().map(|point| KillPoint { after: begun + point.after, hold: begun + point.hold, ..point }).collect()
+    points.into_iter().map(|point| KillPoint { after: job.done + point.after, hold: job.done + point.hold, ..point }).collect()
 }
 
 /// What it takes to drive the working process.
-struct Life<'a> {
-    job: &'a Job<'a>,
-    tally: &'a Tally,
-    /// Pages that are done when the one at work begins.
+struct Life<'a, 'j> {
+    job: &'a Job<'j>,
+    /// Steps that are done.
     finished: &'a watch::Sender<u64>,
     voice: Voice,
 }
 
-impl Life<'_> {
-    /// Rows that are done.
-    fn rows(&self) -> u64 {
-        let pages = *self.finished.borrow();
-        rows(self.job, pages)
+impl Life<'_, '_> {
+    /// How many of what people see counted are in so many steps.
+    fn of(&self, steps: u64) -> u64 {
+        (steps * self.job.step).min(self.job.total)
     }
 
-    /// The rate is that of this job, not of the ones before on the same files.
-    fn text(&self, done: u64, (began, before): (Instant, u64)) -> anyhow::Result<String> {
-        let counts = Counts::read(&self.job.tally)?.unwrap_or_default();
-        let per_second = u128::from(done - before) * 1000 / began.elapsed().as_millis().max(1);
-        Ok(format!("{} KiB written, {} kills, {per_second} rows/s", counts.written / 1024, counts.kills))
+    fn done(&self) -> u64 {
+        self.of(*self.finished.borrow())
+    }
+
+    /// The rate is that of this job, not of the ones before on the same records.
+    fn text(&self, began: Instant) -> anyhow::Result<String> {
+        let now = self.done() - self.of(self.job.done);
+        let per_second = u128::from(now) * 1000 / began.elapsed().as_millis().max(1);
+        Ok(format!("{}, {per_second} {}/s", (self.job.words)()?, self.job.unit))
     }
 
     /// One life of the working process after the other, until the job is done or cannot go on.
@@ -114,7 +113,7 @@ impl Life<'_> {
                 () = self.due(kill) => {
                     let status = worker.kill().await?;
                     if worker_process::was_killed(status) {
-                        self.tally.add(&Fact::Kill)?;
+                        (self.job.killed)().await?;
                         kills.pop_front();
                         continue;
                     }
@@ -158,7 +157,7 @@ impl Life<'_> {
 
     /// Asks the worker to stop; a second interrupt, or too long a wait, kills it.
     async fn drain(&self, mut worker: WorkerProcess, interrupt: Interrupt, more: &mut Interrupts) -> anyhow::Result<End> {
-        self.voice.say(&format!("{}: the page at work is brought to its end; run it again to go on", interrupt.name()));
+        self.voice.say(&format!("{}: what has begun is brought to a safe point; run it again to go on", interrupt.name()));
         let drained = tokio::select! {
             status = worker.drain() => status.map(|_| true)?,
             () = tokio::time::sleep(DRAIN_MAX) => false,
