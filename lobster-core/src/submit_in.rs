@@ -84,25 +84,7 @@ impl Client {
     /// this store, or the connection is not inside of one, with nothing written; or a right is missing. After `Refused` by a missing right,
     /// and after `Unavailable` (the server is away, a lock was waited for too long), roll the transaction back and repeat it.
     ///
-    #[cfg_attr(
-        feature = "postgres",
-        doc = r#"
-```no_run
-# use lobster_core::{Client, Ctx, Result, task};
-# #[task] async fn checkout(_ctx: Ctx, order: i64) -> Result<i64> { Ok(order) }
-# use sqlx::Connection;
-# async fn order(client: Client, shop: &mut sqlx::PgConnection, item: &str) -> Result<()> {
-let mut tx = shop.begin().await?;
-let order: i64 = sqlx::query_scalar("INSERT INTO orders (item) VALUES ($1) RETURNING id").bind(item).fetch_one(&mut *tx).await?;
-let run = client.submit_in(&mut tx, checkout, order).key(format!("order-{order}")).await?;
-tx.commit().await?; // order and run are there, or neither
-client.nudge();
-println!("order {order} is run {}", run.id());
-# Ok(())
-# }
-```
-"#
-    )]
+    #[doc = include_str!("../docs/submit_in.md")]
     pub fn submit_in<'t, M, Fut>(
         &self,
         transaction: &'t mut impl Tx,

@@ -86,7 +86,10 @@ impl Bank {
             }
             #[cfg(feature = "postgres")]
             Database::Server(_) => {
-                Ok(Self::Server(url.parse::<PgConnectOptions>()?.connect().await.context("the server of the bank")?))
+                let mut connection = url.parse::<PgConnectOptions>()?.connect().await.context("the server of the bank")?;
+                // Without this a role that has the name of lobster's schema would find its tables there, as soon as there is one.
+                connection.execute("SET search_path TO public").await?;
+                Ok(Self::Server(connection))
             }
             #[cfg(not(feature = "postgres"))]
             Database::Server(_) => bail!("this build knows no servers: `cargo run --features postgres ..`"),

@@ -65,7 +65,7 @@ impl Bank {
             format!(
                 "SELECT number, CAST(max(booked) AS BIGINT), CAST(max(followed) AS BIGINT) FROM \
                  (SELECT number, count(*) AS booked, 0 AS followed FROM bookings GROUP BY number UNION ALL \
-                 SELECT CAST(substr(key, 8) AS BIGINT), 0, count(*) FROM {table} WHERE task = 'notice' GROUP BY key) AS both \
+                 SELECT CAST(substr(key, 8) AS BIGINT), 0, count(*) FROM {table} WHERE task = 'notice' GROUP BY key) AS found \
                  GROUP BY number"
             )
         };
