@@ -5,6 +5,7 @@
 use crate::{
     engine::{Member, Shared},
     host::{HostRef, uuid_v7},
+    lease::JITTER,
     path::fold,
     registry::Registry,
     settings::Settings,
@@ -41,9 +42,8 @@ pub(crate) async fn join(
 pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
     let mut seq = 1;
     while !shared.idle() {
-        // Ten percent around the interval, so that nodes that started together do not stay in step.
-        let interval = shared.settings.lease.renew;
-        let pause = interval.mul_f64(0.9 + 0.2 * fraction(shared.host.random()));
+        let interval = shared.lease.interval(&shared.settings.lease);
+        let pause = interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fraction(shared.host.random()));
         shared.host.sleep(pause).await;
         if shared.gone() {
             if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {

@@ -75,7 +75,7 @@ impl Watch {
     /// Time to the next look. What renewals read in passing is enough while all nodes beat.
     fn pace(&self, shared: &Shared) -> Duration {
         let poll = shared.settings.run.poll;
-        if self.fed && !self.late { shared.settings.lease.renew.mul_f64(1.25).max(poll) } else { poll }
+        if self.fed && !self.late { shared.lease.interval(&shared.settings.lease).mul_f64(1.25).max(poll) } else { poll }
     }
 
     /// Reads the nodes, unless the last renewal did, and revokes those that are dead or silent. Returns the active ones, and whether any was revoked.
@@ -94,7 +94,8 @@ impl Watch {
                 return (Vec::new(), false);
             }
         };
-        let soon = shared.settings.lease.renew.mul_f64(1.5);
+        shared.lease.seen(peers.iter().filter(|peer| peer.state == NodeState::Active).count());
+        let soon = shared.lease.interval(&shared.settings.lease).mul_f64(1.5);
         let late = |peer: &Peer| peer.state == NodeState::Active && peer.age.is_some_and(|age| age > soon);
         self.late = peers.iter().any(|peer| peer.incarnation != me && late(peer));
         let (mut alive, mut revoked) = (Vec::new(), false);
@@ -121,7 +122,7 @@ impl Watch {
         let fresh = Watched { beat: peer.beat, since: now, looked: now };
         let watched = self.watched.entry(peer.incarnation).or_insert(fresh);
         // A gap in the watching, or the watcher's own lapse, begins the watch anew.
-        let gap = now.since(watched.looked) > settings.renew.mul_f64(2.5);
+        let gap = now.since(watched.looked) > shared.lease.interval(settings).mul_f64(2.5);
         if watched.beat != peer.beat || gap || !shared.lease.good(now) {
             *watched = Watched { beat: peer.beat, since: now, looked: now };
             return None;

@@ -1,5 +1,5 @@
-//! Hosts of tests: one that a test steers by what happens in its world (tasks of the engine that wait, hours that pass at once), and
-//! one whose clock wakes nobody.
+//! Hosts of tests: one that a test steers by what happens in its world (tasks of the engine that wait, hours that pass at once), one
+//! whose clock wakes nobody, and one whose waits are heard of.
 //!
 //! Invariant: what the world says nothing about is as it is.
 
@@ -113,5 +113,45 @@ impl Host for Timeless {
     }
     fn random(&self) -> u64 {
         self.0.random()
+    }
+}
+
+/// A host on which a world hears of every wait: `waits 2 s`, by full seconds.
+#[derive(Debug)]
+pub struct Heard {
+    os: OsHost,
+    world: String,
+}
+
+impl Heard {
+    /// The host of a world, on the current runtime.
+    pub fn new(world: &str) -> Arc<Self> {
+        let os = OsHost::current().expect("tests run inside a runtime");
+        Arc::new(Self { os, world: world.to_owned() })
+    }
+}
+
+impl Clock for Heard {
+    fn boot(&self) -> Boot {
+        self.os.boot()
+    }
+    fn wall(&self) -> Wall {
+        self.os.wall()
+    }
+}
+
+impl Host for Heard {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.os.spawn(task);
+    }
+    fn spawn_lease(&self, task: BoxFuture<'static, ()>) -> std::io::Result<()> {
+        self.os.spawn_lease(task)
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        happen(&self.world, format!("waits {} s", duration.as_secs()));
+        self.os.sleep(duration)
+    }
+    fn random(&self) -> u64 {
+        self.os.random()
     }
 }

@@ -24,10 +24,12 @@ pub(super) fn told(error: &Error) -> Option<&PgDatabaseError> {
 
 /// A statement whose prepared plan does not fit the tables any more, or that this connection does not know: prepared anew, it works.
 pub(super) fn is_stale_plan(error: &Error) -> bool {
-    told(error).is_some_and(|told| {
-        // "cached plan must not change result type" has no code of its own.
-        told.code() == "26000" || (told.code() == "0A000" && told.message().contains("cached plan"))
-    })
+    told(error).is_some_and(|told| told.code() == "26000" || changed_tables(told))
+}
+
+/// "Cached plan must not change result type": it has no code of its own, and its text is in the server's language.
+fn changed_tables(told: &PgDatabaseError) -> bool {
+    told.code() == "0A000" && told.routine() == Some("RevalidateCachedQuery")
 }
 
 /// After such an error a connection is as good as before.
@@ -52,6 +54,7 @@ fn of_server(stage: Stage, told: &PgDatabaseError) -> Failed {
         return Failed::Unknown(text);
     }
     match code {
+        _ if changed_tables(told) => Failed::Unavailable(format!("the tables were changed meanwhile: {text}")),
         "25P03" => Failed::Unavailable(format!("this process was away for too long within a transaction: {text}")),
         "26000" | "42P05" => {
             Failed::Refused(format!("{text}: is this a pooler in transaction mode? Say so by `lobster_pooled=true` in the URL"))

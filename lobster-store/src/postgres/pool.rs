@@ -83,6 +83,7 @@ impl Pool {
     async fn begin(&self, text: &'static str) -> Result<Lent<'_>> {
         let mut lent = self.lend().await?;
         self.within(Stage::Read, lent.simple(Stage::Read, text)).await?;
+        lent.within = Within::Begun(text);
         Ok(lent)
     }
 
@@ -91,7 +92,7 @@ impl Pool {
         let place = place.ok_or_else(|| Failed::Unavailable("all connections of this process are busy".to_owned()))?;
         let place = place.expect("the pool of a store is never closed");
         let connection = self.within(Stage::Read, self.connected()).await?;
-        Ok(Lent { pool: self, connection: Some(connection), _place: place })
+        Ok(Lent { pool: self, connection: Some(connection), within: Within::Nothing, _place: place })
     }
 
     /// One that was in use a moment ago, one that still answers, or a new one.
@@ -111,11 +112,23 @@ impl Pool {
     }
 }
 
+/// What would be lost if a statement failed.
+#[derive(Clone, Copy)]
+enum Within {
+    /// Nothing: it commits by itself.
+    Nothing,
+    /// Nothing yet, in a transaction that was begun so.
+    Begun(&'static str),
+    /// A transaction.
+    Transaction,
+}
+
 /// A connection for one call, or for one transaction.
 pub(super) struct Lent<'p> {
     pool: &'p Pool,
     /// `None` once it was given back, or is not worth it.
     connection: Option<PgConnection>,
+    within: Within,
     _place: SemaphorePermit<'p>,
 }
 
@@ -133,15 +146,37 @@ impl Lent<'_> {
     }
 
     async fn run(&mut self, stage: Stage, text: &str, args: &impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
-        let persistent = !self.pool.pooled;
-        let connection = self.connection()?;
-        let query = |args| sqlx::query_with(AssertSqlSafe(text), args).persistent(persistent);
-        let mut rows = connection.fetch_all(query(args())).await;
-        if persistent && rows.as_ref().is_err_and(failure::is_stale_plan) {
-            connection.clear_cached_statements().await.map_err(|error| failure::of(Stage::Read, &error))?;
-            rows = connection.fetch_all(query(args())).await;
+        let mut rows = self.ask(text, args).await?;
+        if rows.as_ref().is_err_and(failure::is_stale_plan) && self.begins_anew().await? {
+            rows = self.ask(text, args).await?;
+        }
+        if matches!(self.within, Within::Begun(_)) {
+            self.within = Within::Transaction;
         }
         rows.map_err(|error| self.failed(stage, &error))
+    }
+
+    async fn ask(&mut self, text: &str, args: &impl Fn() -> PgArguments) -> Result<sqlx::Result<Vec<PgRow>>> {
+        let persistent = !self.pool.pooled;
+        let connection = self.connection()?;
+        Ok(connection.fetch_all(sqlx::query_with(AssertSqlSafe(text), args()).persistent(persistent)).await)
+    }
+
+    /// Forgets plans that do not fit any more; `false`: there are none, or a transaction would be lost with them.
+    async fn begins_anew(&mut self) -> Result<bool> {
+        let within = self.within;
+        if self.pool.pooled || matches!(within, Within::Transaction) {
+            return Ok(false);
+        }
+        if let Within::Begun(_) = within {
+            self.simple(Stage::Read, "ROLLBACK").await?;
+        }
+        let forgotten = self.connection()?.clear_cached_statements().await;
+        forgotten.map_err(|error| failure::of(Stage::Read, &error))?;
+        if let Within::Begun(text) = within {
+            self.simple(Stage::Read, text).await?;
+        }
+        Ok(true)
     }
 
     /// What an error means, and whether the connection can be used again: not within a transaction that it has spoilt.

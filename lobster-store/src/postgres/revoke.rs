@@ -41,6 +41,18 @@ SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a WHERE a.datname = cur
     AND a.application_name NOT IN (SELECT n.connections FROM @nodes n WHERE n.state = 0)
     AND a.application_name <> $1 AND a.state <> 'idle' AND a.state_change < clock_timestamp() - interval '1s'";
 
+/// Behind a pooler a session may have the pooler's name. What tells it then is that it still locks a run of a revoked node, a TTL after it
+/// began to: a locked row names the transaction, `pg_locks` its session. A row that several have locked names them in another way, by a
+/// number that could be anybody's: whoever is ended has a lock on the table too. People have roles of their own.
+const TERMINATE_LOCKERS: &str = "
+SELECT pg_terminate_backend(a.pid) FROM @nodes n JOIN @runs r ON r.state = 1 AND r.owner = n.incarnation
+    JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = r.xmax AND l.mode = 'ExclusiveLock' AND l.granted
+    JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE n.state = 2 AND a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
+    AND a.xact_start < clock_timestamp() - make_interval(secs => n.ttl_ms / 1000.0)
+    AND a.state_change < clock_timestamp() - interval '1s' AND EXISTS (SELECT 1 FROM pg_locks t
+        WHERE t.pid = l.pid AND t.locktype = 'relation' AND t.relation = '@runs'::regclass AND t.granted)";
+
 impl Postgres {
     pub(super) async fn revoke_node(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
         let Some(node) = self.node(incarnation).await? else { return Ok(Revoked::Refused) };
@@ -103,7 +115,12 @@ impl Postgres {
 
     /// Ends what revoked nodes left open.
     pub(super) async fn end_frozen(&self) {
-        if let Err(error) = self.read(TERMINATE, || Args::default().with(self.connections.as_str()).done()).await {
+        let named = self.read(TERMINATE, || Args::default().with(self.connections.as_str()).done()).await;
+        let lockers = match self.options.pooled || self.options.has_direct {
+            true => self.read(TERMINATE_LOCKERS, || Args::default().done()).await,
+            false => Ok(Vec::new()),
+        };
+        for error in [named, lockers].into_iter().filter_map(Result::err) {
             tracing::warn!(%error, "the connections of revoked nodes could not be ended");
         }
     }

@@ -18,7 +18,40 @@ use sqlx::{AssertSqlSafe, Connection, Executor, postgres::PgConnection};
 use std::time::Duration;
 
 /// Version `n` of the schema is what the first `n` steps make.
-const STEPS: &[&str] = &[FIRST];
+const STEPS: &[Step] = &[Step { text: FIRST, oldest: 0 }];
+
+/// From one version to the next.
+struct Step {
+    text: &'static str,
+    /// The oldest version whose code goes on with it. Most steps only add, and old code does not notice; one that takes away or changes
+    /// what older code uses is not made while a node lives that says that it speaks such a version.
+    oldest: i64,
+}
+
+impl Step {
+    /// What is applied. A node that was silent for twice its TTL holds nothing up: its statements would fail by name, and change nothing.
+    fn whole(&self) -> String {
+        let (oldest, text) = (self.oldest, self.text);
+        if oldest == 0 {
+            return text.to_owned();
+        }
+        format!(
+            "LOCK TABLE @nodes IN SHARE ROW EXCLUSIVE MODE;
+DO $$ DECLARE old text := (SELECT string_agg(n.name, ', ') FROM @nodes n WHERE n.state = 0 AND n.schema_version < {oldest}
+    AND clock_timestamp() - n.beat_at < make_interval(secs => 2 * n.ttl_ms / 1000.0));
+BEGIN
+    IF old IS NOT NULL THEN RAISE EXCEPTION 'nodes of older code must end first: %', old USING ERRCODE = '55000'; END IF;
+END $$;
+{text}"
+        )
+    }
+}
+
+/// Steps behind one another, and the note of the version that they lead to.
+fn texts(steps: &[Step], from: usize) -> String {
+    let texts: String = steps.iter().skip(from).map(Step::whole).collect();
+    if texts.is_empty() { texts } else { texts + &version_is(steps.len()) }
+}
 
 /// The version of this code.
 pub(super) const VERSION: i64 = 1;
@@ -160,11 +193,11 @@ pub(super) fn qualified(text: &str, schema: &str) -> String {
 /// assert!(file.starts_with("BEGIN;") && file.trim_end().ends_with("COMMIT;"));
 /// ```
 pub fn sql(schema: &str, from: u32) -> String {
-    let steps: String = STEPS.iter().skip(from as usize).copied().collect();
+    let steps = texts(STEPS, from as usize);
     if steps.is_empty() {
-        return String::new();
+        return steps;
     }
-    format!("BEGIN;\n{}{}COMMIT;\n", first_of_all(schema), qualified(&format!("{steps}{}", version_is(STEPS.len())), schema))
+    format!("BEGIN;\n{}{}COMMIT;\n", first_of_all(schema), qualified(&steps, schema))
 }
 
 fn first_of_all(schema: &str) -> String {
@@ -312,7 +345,7 @@ const TRIES: u32 = 30;
 
 async fn migrate(connection: &mut PgConnection, options: &Options) -> Result<()> {
     for _ in 1..TRIES {
-        match migrate_once(connection, options).await {
+        match migrate_once(connection, options, STEPS).await {
             Err(Failed::Unavailable(why)) if why.contains("(55P03)") => {
                 tracing::info!(%why, "the migration waits for a lock");
                 rollback(connection).await;
@@ -320,25 +353,24 @@ async fn migrate(connection: &mut PgConnection, options: &Options) -> Result<()>
             done => return done,
         }
     }
-    migrate_once(connection, options).await
+    migrate_once(connection, options, STEPS).await
 }
 
 /// One process migrates, whoever comes later finds it done.
-async fn migrate_once(connection: &mut PgConnection, options: &Options) -> Result<()> {
+async fn migrate_once(connection: &mut PgConnection, options: &Options, steps: &[Step]) -> Result<()> {
     let schema = &options.schema;
     let lock =
         format!("BEGIN;SET LOCAL lock_timeout = '2s';SELECT pg_advisory_xact_lock(hashtextextended('lobster {schema}', 0))");
     tell(connection, &lock).await?;
     let found = version(connection, options).await?;
-    if found < STEPS.len() {
-        let steps: String = STEPS.iter().skip(found).copied().collect();
+    if found < steps.len() {
         // A role that may use an existing schema need not have the right to create one.
         let there = format!("SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{schema}')");
         let mut text = first_of_all(schema);
         if is(connection, &there).await? {
             text = text.split_once(";\n").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
         }
-        text += &qualified(&format!("{steps}{}", version_is(STEPS.len())), schema);
+        text += &qualified(&texts(steps, found), schema);
         tell(connection, &format!("SET LOCAL synchronous_commit = on;{text}")).await?;
     }
     tell(connection, "COMMIT").await
@@ -370,6 +402,38 @@ async fn ask(connection: &mut PgConnection, text: &str) -> Result<Vec<sqlx::post
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_that_old_code_would_not_survive_waits_for_old_nodes_and_no_other_step_does() {
+        let url = lobster_servers::shared::postgres();
+        let options = Options::from_url(&url).expect("the URL of a test's server");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a test may have a runtime").block_on(async {
+            let mut connection = PgConnection::connect(&url).await.expect("the server takes a connection");
+            let connection = &mut connection;
+            migrate_once(connection, &options, STEPS).await.expect("there is nothing yet");
+            let node = |id: u32, version: u32, silent: u32| {
+                format!(
+                    "INSERT INTO lobster.nodes SELECT '00000000-0000-0000-0000-00000000000{id}', 'node {id}', 0, 10000, 1, 1,
+                    clock_timestamp() - interval '{silent} s', '{{}}', '', {version}, '', '', NULL, NULL"
+                )
+            };
+            tell(connection, &[node(1, 1, 0), node(2, 1, 21), node(3, 2, 0)].join(";")).await.expect("nodes may join");
+            let adds = Step { text: "ALTER TABLE @runs ADD COLUMN note text;", oldest: 0 };
+            let renames = Step { text: "ALTER TABLE @runs RENAME COLUMN note TO notes;", oldest: 2 };
+            let first = || Step { text: FIRST, oldest: 0 };
+            migrate_once(connection, &options, &[first(), adds]).await.expect("whoever is there goes on");
+            let later = [first(), Step { text: "", oldest: 0 }, renames];
+            let waits = migrate_once(connection, &options, &later).await.expect_err("somebody would not go on");
+            assert!(matches!(&waits, Failed::Unavailable(why) if why.contains("must end first: node 1 ")), "{waits}");
+            rollback(connection).await;
+            assert_eq!(version(connection, &options).await.expect("a version"), 2, "nothing was changed");
+            tell(connection, "UPDATE lobster.nodes SET state = 1 WHERE name = 'node 1'").await.expect("a node may leave");
+            migrate_once(connection, &options, &later).await.expect("nobody is in the way");
+            assert_eq!(version(connection, &options).await.expect("a version"), 3);
+            assert!(is(connection, "SELECT count(notes) = 0 FROM lobster.runs").await.expect("it has a new name"));
+        });
+    }
 
     #[test]
     fn a_server_that_is_too_old_is_refused_by_its_name() {

@@ -3,7 +3,8 @@
 use crate::kit::*;
 use lobster_servers::{psql, shared};
 use lobster_store::{
-    contract::{Failed, RunFilter},
+    Tiers,
+    contract::{Beat, Boot, Failed, Folded, Incarnation, Renewed, Restored, RunFilter},
     postgres::{self, Options, Postgres, Role},
 };
 
@@ -133,5 +134,59 @@ fn roles_can_do_what_they_are_for_and_nothing_else() {
         // A prepared statement of before the change goes on working.
         create(&submits.tiers, 4).await;
         assert_eq!(claim(&works.tiers, me, 4).await.len(), 2);
+    });
+}
+
+/// Every kind of call, each through a statement that its connection may have prepared before: none fails.
+async fn everything(tiers: &Tiers, me: Incarnation, number: u64) {
+    let run = create(tiers, number).await;
+    let grant = claim(tiers, me, 1).await.remove(0);
+    assert_eq!(grant.run, run);
+    let beat = Beat { seq: number, at: Boot::default(), lapsed: false };
+    assert_eq!(tiers.members.renew(me, beat).await.expect("a renewal is answered"), Renewed::Good);
+    append_one(tiers, me, &grant, 1, true).await;
+    append_one(tiers, me, &grant, 2, false).await;
+    let restored = tiers.journal.restore(me, std::slice::from_ref(&grant)).await.expect("a restore is answered");
+    assert!(matches!(&restored[0], Restored::Recording(recording) if recording.tail == 2));
+    assert_eq!(tiers.journal.fold(fold(&grant, me, 2)).await.expect("a fold is answered"), Folded::Done);
+    assert!(tiers.journal.attend(me).await.expect("an attend is answered").is_empty());
+    let stored = tiers.catalog.read(run).await.expect("a read is answered").expect("it is there");
+    assert_eq!((stored.summary.tail, stored.summary.task), (2, task()));
+    assert_eq!(tiers.catalog.list(RunFilter::default(), 100).await.expect("a list is answered").len() as u64, number);
+    assert_eq!(tiers.members.peers().await.expect("peers are answered").len(), 1);
+    assert!(append(tiers, batch(me, true, vec![ends(&grant, 2, finish(run, HostClock::now()))])).await[0].then);
+    assert!(tiers.catalog.outcomes(&[run]).await.expect("outcomes are answered")[0].as_ref().is_some_and(Option::is_some));
+}
+
+#[test]
+fn a_living_node_notices_nothing_of_tables_that_change_underneath_it() {
+    let url = shared::postgres();
+    block_on(async {
+        let mut person = Session::of(&url).await;
+        // One connection, so that it is the one that has prepared everything.
+        let process = process(&with(&url, "lobster_connections=1")).await;
+        let me = incarnation(1);
+        join(&process.tiers, me).await;
+        everything(&process.tiers, me, 1).await;
+        let tables = ["runs", "inputs", "deltas", "changes", "manifests", "parts", "outcomes", "nodes", "node_tasks", "meta"];
+        let add = tables.map(|table| format!("ALTER TABLE lobster.{table} ADD COLUMN note text DEFAULT 'new';"));
+        person.tell(&add.concat()).await;
+        everything(&process.tiers, me, 2).await;
+        // Types of columns that statements return: what was prepared for the old ones does not fit any more.
+        person
+            .tell(
+                "ALTER TABLE lobster.runs ALTER COLUMN task TYPE varchar, ALTER COLUMN key TYPE varchar, ALTER COLUMN reason TYPE varchar;
+                ALTER TABLE lobster.nodes ALTER COLUMN name TYPE varchar; ALTER TABLE lobster.node_tasks ALTER COLUMN task TYPE varchar",
+            )
+            .await;
+        // First of all within a transaction.
+        let stored = process.tiers.catalog.read(run_id(2)).await.expect("a read is answered").expect("it is there");
+        assert_eq!(stored.summary.task, task());
+        everything(&process.tiers, me, 3).await;
+        // What a newer binary does that adds something.
+        person.tell("BEGIN; ALTER TABLE lobster.runs ADD COLUMN more int8; UPDATE lobster.meta SET value = 2 WHERE name = 'schema'; COMMIT").await;
+        everything(&process.tiers, me, 4).await;
+        let newer = failed(try_process(&url).await);
+        assert!(matches!(newer, Failed::NewerVersion { found: 2, known: 1 }), "{newer}");
     });
 }

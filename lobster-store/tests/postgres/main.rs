@@ -10,6 +10,7 @@ mod installations;
 mod kit;
 mod network;
 mod plans;
+mod pooler;
 mod races;
 mod standby;
 mod times;

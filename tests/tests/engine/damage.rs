@@ -1,11 +1,12 @@
 //! Damaged bytes never reach a body: the run is held with an error that names run, seq and record; the others go on.
 
 use lobster_core::{
-    Ctx, ErrorKind, Fate, Field, Lobster, Log, Result, RunFailed, RunState, Settings, State, StepCtx, StepErrorExt, step, task,
+    Ctx, ErrorKind, Fate, Field, Lobster, Log, Result, RunFailed, RunId, RunState, Settings, State, StepCtx, StepErrorExt, step,
+    task,
 };
-use lobster_tests::{Place, eventually, happen, happened, held, tiers, until};
-use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
-use std::{str::FromStr, time::Duration};
+use lobster_tests::{Place, eventually, happen, happened, held, on_shared, tiers, until};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
+use std::time::Duration;
 
 #[step]
 async fn value(_ctx: &StepCtx, n: u64) -> Result<u64> {
@@ -32,59 +33,98 @@ async fn quick(ctx: Ctx, n: u64) -> Result<u64> {
     Ok(value(&ctx, n).await?)
 }
 
-async fn connection(place: &Place) -> SqliteConnection {
-    let options = SqliteConnectOptions::from_str(place.url()).unwrap();
-    SqliteConnection::connect_with(&options).await.unwrap()
+/// A person at the tables.
+enum Person {
+    AtFile(SqliteConnection),
+    AtServer(PgConnection),
 }
 
-/// Flips one bit of a stored record; returns the bytes it has now.
-async fn flip(place: &Place, table: &'static str, run: lobster_core::RunId, at: usize) -> Vec<u8> {
-    let mut db = connection(place).await;
-    let read = format!("SELECT body FROM lobster_{table} WHERE run = ? LIMIT 1");
-    let row = sqlx::query(sqlx::AssertSqlSafe(read)).bind(run.bytes().to_vec()).fetch_one(&mut db).await.unwrap();
-    let before: Vec<u8> = row.get(0);
-    let mut after = before.clone();
-    let at = at % after.len();
-    after[at] ^= 1 << (at % 8);
-    let write = format!("UPDATE lobster_{table} SET body = ? WHERE run = ? AND body = ?");
-    sqlx::query(sqlx::AssertSqlSafe(write))
-        .bind(after.clone())
-        .bind(run.bytes().to_vec())
-        .bind(before)
-        .execute(&mut db)
-        .await
-        .unwrap();
-    after
+impl Person {
+    async fn at(place: &Place) -> Self {
+        match place.url().split_once('?') {
+            Some((server, _)) => Self::AtServer(PgConnection::connect(server).await.unwrap()),
+            None => Self::AtFile(SqliteConnection::connect(place.url()).await.unwrap()),
+        }
+    }
+    fn table(&self, name: &str) -> String {
+        match self {
+            Self::AtFile(_) => format!("lobster_{name}"),
+            Self::AtServer(_) => format!("lobster.{name}"),
+        }
+    }
+    fn id(&self, run: RunId) -> String {
+        match self {
+            Self::AtFile(_) => format!("x'{}'", run.to_string().replace('-', "")),
+            Self::AtServer(_) => format!("'{run}'"),
+        }
+    }
+    async fn tell(&mut self, text: String) {
+        let done = match self {
+            Self::AtFile(file) => file.execute(sqlx::raw_sql(AssertSqlSafe(text))).await.map(|done| done.rows_affected()),
+            Self::AtServer(server) => server.execute(sqlx::raw_sql(AssertSqlSafe(text))).await.map(|done| done.rows_affected()),
+        };
+        assert_eq!(done.unwrap(), 1, "one row is changed");
+    }
+    /// The record with the least checksum, which a flipped bit of it does not change.
+    async fn record(&mut self, table: &str, run: RunId) -> Vec<u8> {
+        let text = format!("SELECT body FROM {} WHERE run = {} ORDER BY crc LIMIT 1", self.table(table), self.id(run));
+        match self {
+            Self::AtFile(file) => sqlx::query(AssertSqlSafe(text)).fetch_one(file).await.unwrap().get(0),
+            Self::AtServer(server) => sqlx::query(AssertSqlSafe(text)).fetch_one(server).await.unwrap().get(0),
+        }
+    }
+    /// Flips one bit of it; returns the bytes that it has now.
+    async fn flip(&mut self, table: &str, run: RunId, at: usize) -> Vec<u8> {
+        let mut damaged = self.record(table, run).await;
+        let at = at % damaged.len();
+        damaged[at] ^= 1 << (at % 8);
+        let hex: String = damaged.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (body, name) = match self {
+            Self::AtFile(_) => (format!("x'{hex}'"), self.table(table)),
+            Self::AtServer(_) => (format!("'\\x{hex}'"), self.table(table)),
+        };
+        let run_is = format!("run = {}", self.id(run));
+        let least = format!("SELECT min(crc) FROM {name} WHERE {run_is}");
+        self.tell(format!("UPDATE {name} SET body = {body} WHERE {run_is} AND crc = ({least})")).await;
+        assert_eq!(self.record(table, run).await, damaged);
+        damaged
+    }
+    /// An hour passes.
+    async fn make_due(&mut self, run: RunId) {
+        self.tell(format!("UPDATE {} SET due = 0 WHERE id = {}", self.table("runs"), self.id(run))).await;
+    }
 }
 
-async fn stored(place: &Place, table: &'static str, run: lobster_core::RunId) -> Vec<u8> {
-    let read = format!("SELECT body FROM lobster_{table} WHERE run = ? LIMIT 1");
-    let row = sqlx::query(sqlx::AssertSqlSafe(read)).bind(run.bytes().to_vec()).fetch_one(&mut connection(place).await).await;
-    row.unwrap().get(0)
+/// Damages a record of a run that left memory after it was `later`; the run is held by whoever restores it, and that is all.
+async fn damage_holds_its_run(place: &Place, world: &str, run: RunId, (table, record): (&str, &str), at: usize) -> Lobster {
+    let mut person = Person::at(place).await;
+    let damaged = person.flip(table, run, at).await;
+    person.make_due(run).await;
+    let lobster = place.open().task(sleeper).task(noting).task(quick).start().await.unwrap();
+    let reason = held(place, &lobster, run).await;
+    assert!(reason.contains(record) && reason.contains(&run.to_string()) && reason.contains("seq"), "{reason}");
+    assert_eq!(lobster.submit(quick, 5).await.unwrap().outcome().await.unwrap(), 5);
+    assert_eq!(happened(world, "later"), 1, "no body ran");
+    assert_eq!(person.record(table, run).await, damaged, "the data is untouched");
+    lobster
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_bit_in_an_input_or_a_delta_holds_its_run_and_touches_nothing() {
+fn block_on(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test);
+}
+
+async fn of_an_input_or_a_delta(store: fn() -> Place) {
     for (table, record) in [("inputs", "input"), ("deltas", "delta")] {
         for at in [0, 1, 7, 1_000_003] {
-            let place = Place::sqlite();
+            let place = store();
             let world = format!("damage {table} {at} {}", place.url());
-            let lobster = place.open().task(sleeper).task(quick).start().await.unwrap();
+            let lobster = place.open().task(sleeper).start().await.unwrap();
             let run = lobster.submit(sleeper, world.clone()).await.unwrap();
             until(&world, "later", 1).await;
             // It leaves memory, to come back in an hour.
             eventually(&tiers(&place).await, async || (run.state().await.unwrap() == RunState::Ready).then_some(())).await;
             lobster.shutdown(Duration::from_secs(5)).await;
-            let damaged = flip(&place, table, run.id(), at).await;
-            let wakes = "UPDATE lobster_runs SET due = 0 WHERE id = ?";
-            sqlx::query(wakes).bind(run.id().bytes().to_vec()).execute(&mut connection(&place).await).await.unwrap();
-
-            let lobster = place.open().task(sleeper).task(quick).start().await.unwrap();
-            let reason = held(&place, &lobster, run.id()).await;
-            assert!(reason.contains(record) && reason.contains(&run.id().to_string()) && reason.contains("seq"), "{reason}");
-            assert_eq!(lobster.submit(quick, 5).await.unwrap().outcome().await.unwrap(), 5);
-            assert_eq!(happened(&world, "later"), 1, "no body ran");
-            assert_eq!(stored(&place, table, run.id()).await, damaged, "the data is untouched");
+            let lobster = damage_holds_its_run(&place, &world, run.id(), (table, record), at).await;
             if table == "deltas" {
                 assert_eq!(lobster.show(run.id()).await.unwrap_err().kind(), ErrorKind::Corrupt);
             }
@@ -122,13 +162,12 @@ async fn gate(_ctx: &StepCtx, world: &str) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_bit_in_a_record_of_state_holds_its_run_and_touches_nothing() {
+async fn of_a_record_of_state(store: fn() -> Place) {
     for (table, record) in [("changes", "change"), ("manifests", "manifest"), ("parts", "part")] {
         for at in [0, 3, 1_000_003] {
-            let place = Place::sqlite();
+            let place = store();
             let world = format!("damage {table} {at} {}", place.url());
-            let lobster = place.open().task(noting).task(quick).start().await.unwrap();
+            let lobster = place.open().task(noting).start().await.unwrap();
             let run = lobster.submit(noting, world.clone()).await.unwrap();
             until(&world, "at the gate", 1).await;
             // A snapshot, and a change that comes after it.
@@ -136,16 +175,7 @@ async fn a_flipped_bit_in_a_record_of_state_holds_its_run_and_touches_nothing() 
             happen(&world, "open");
             eventually(&tiers(&place).await, async || (run.state().await.unwrap() == RunState::Ready).then_some(())).await;
             lobster.shutdown(Duration::from_secs(5)).await;
-            let damaged = flip(&place, table, run.id(), at).await;
-            let wakes = "UPDATE lobster_runs SET due = 0 WHERE id = ?";
-            sqlx::query(wakes).bind(run.id().bytes().to_vec()).execute(&mut connection(&place).await).await.unwrap();
-
-            let lobster = place.open().task(noting).task(quick).start().await.unwrap();
-            let reason = held(&place, &lobster, run.id()).await;
-            assert!(reason.contains(record) && reason.contains(&run.id().to_string()) && reason.contains("seq"), "{reason}");
-            assert_eq!(lobster.submit(quick, 5).await.unwrap().outcome().await.unwrap(), 5);
-            assert_eq!(happened(&world, "later"), 1, "no body ran");
-            assert_eq!(stored(&place, table, run.id()).await, damaged, "the data is untouched");
+            let lobster = damage_holds_its_run(&place, &world, run.id(), (table, record), at).await;
             let state = lobster.state::<Notes>(run.id(), Notes::NAME).await.map(|_| ()).unwrap_err();
             assert_eq!(state.kind(), ErrorKind::Corrupt);
             lobster.shutdown(Duration::from_secs(5)).await;
@@ -163,9 +193,7 @@ async fn doubting(ctx: Ctx, _world: String) -> Result<u64> {
     Ok(doubtful(&ctx).await?)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_bit_in_a_verdict_holds_its_run_and_touches_nothing() {
-    let place = Place::sqlite();
+async fn of_a_verdict(place: Place) {
     let lobster = place.open().task(doubting).start().await.unwrap();
     let run = lobster.submit(doubting, String::new()).await.unwrap();
     held(&place, &lobster, run.id()).await;
@@ -173,40 +201,51 @@ async fn a_flipped_bit_in_a_verdict_holds_its_run_and_touches_nothing() {
     let client = Lobster::open(place.url()).settings(Settings::test()).connect().await.unwrap();
     let step = client.show(run.id()).await.unwrap().steps[0].id;
     client.resolve(run.id(), step, Fate::Happened(7)).await.unwrap();
-    let damaged = flip(&place, "verdicts_in", run.id(), 5).await;
+    let mut person = Person::at(&place).await;
+    let damaged = person.flip("verdicts_in", run.id(), 5).await;
     let lobster = place.open().task(doubting).start().await.unwrap();
     let reason = held(&place, &lobster, run.id()).await;
     assert!(reason.contains("verdict") && reason.contains(&run.id().to_string()), "{reason}");
-    assert_eq!(stored(&place, "verdicts_in", run.id()).await, damaged, "the data is untouched");
+    assert_eq!(person.record("verdicts_in", run.id()).await, damaged, "the data is untouched");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_bit_in_an_outcome_is_told_to_whoever_asks() {
-    let place = Place::sqlite();
+async fn of_an_outcome(place: Place) {
     let lobster = place.open().task(quick).start().await.unwrap();
     let run = lobster.submit(quick, 5).await.unwrap();
     run.outcome().await.unwrap();
     lobster.shutdown(Duration::from_secs(5)).await;
-    flip(&place, "outcomes", run.id(), 2).await;
+    Person::at(&place).await.flip("outcomes", run.id(), 2).await;
     let client = Lobster::open(place.url()).settings(Settings::test()).connect().await.unwrap();
     let Err(RunFailed::Unreadable(error)) = client.run(quick, run.id()).outcome().await else { panic!("it cannot be read") };
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("outcome") && error.to_string().contains(&run.id().to_string()), "{error}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_database_of_a_newer_version_is_refused_and_left_untouched() {
-    let place = Place::sqlite();
+async fn newer_version(place: Place) {
     place.open().start().await.unwrap().shutdown(Duration::from_secs(5)).await;
-    let mut db = connection(&place).await;
-    let columns = sqlx::query("SELECT name FROM pragma_table_info('lobster_meta')").fetch_all(&mut db).await.unwrap();
-    let columns: Vec<String> = columns.iter().map(|row| row.get(0)).collect();
-    let version = if columns.iter().any(|column| column == "version") { "version" } else { "value" };
-    let raise = format!("UPDATE lobster_meta SET {version} = 999");
-    sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut db).await.unwrap();
-    db.close().await.unwrap();
+    let mut person = Person::at(&place).await;
+    let meta = person.table("meta");
+    person.tell(format!("UPDATE {meta} SET value = 999 WHERE name = 'schema'")).await;
     for error in [place.open().start().await.unwrap_err(), place.open().connect().await.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::NewerVersion);
         assert!(error.to_string().contains("999"), "{error}");
+    }
+}
+
+on_shared! {
+    fn a_flipped_bit_in_an_input_or_a_delta_holds_its_run_and_touches_nothing(store) {
+        block_on(of_an_input_or_a_delta(store));
+    }
+    fn a_flipped_bit_in_a_record_of_state_holds_its_run_and_touches_nothing(store) {
+        block_on(of_a_record_of_state(store));
+    }
+    fn a_flipped_bit_in_a_verdict_holds_its_run_and_touches_nothing(store) {
+        block_on(of_a_verdict(store()));
+    }
+    fn a_flipped_bit_in_an_outcome_is_told_to_whoever_asks(store) {
+        block_on(of_an_outcome(store()));
+    }
+    fn a_database_of_a_newer_version_is_refused_and_left_untouched(store) {
+        block_on(newer_version(store()));
     }
 }

@@ -24,7 +24,7 @@ fn until_beaten(place: &Place, times: u32) {
 }
 
 #[test]
-fn a_calendar_set_by_a_minute_under_load_on_postgres_takes_no_living_node_for_dead() {
+fn postgres_whose_calendar_is_set_by_a_minute_under_load_takes_no_living_node_for_dead() {
     let server = Postgres::start_with_calendar(Durability::Fast).unwrap();
     let url = server.fresh_database();
     let fleet = Fleet::new(Place::postgres_at(&url));
