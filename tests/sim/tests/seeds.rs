@@ -21,9 +21,9 @@ const SHARDS: u64 = 4;
 const AIMS: u64 = 200;
 
 /// Calls that are made so often that the seeds of a shard meet every fault of the store in each.
-const COMMON: [&str; 14] = [
-    "Submit", "Claim", "Restore", "Relaxed", "Synced", "Intent", "Finish", "Away", "Fold", "Join", "Renew", "Peers", "Attend",
-    "Read",
+const COMMON: [&str; 16] = [
+    "Submit", "Claim", "Restore", "Relaxed", "Synced", "Intent", "Finish", "Away", "Transact", "Commit", "Fold", "Join", "Renew",
+    "Peers", "Attend", "Read",
 ];
 
 /// Faults of the store.
