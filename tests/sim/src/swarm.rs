@@ -107,6 +107,8 @@ pub(crate) struct Swarm {
     pub unknown: u32,
     pub late: u32,
     pub slow: u32,
+    /// Of commits of transactions.
+    pub refused: u32,
     /// Of store calls of processes that die meanwhile, where hosts are apart: they apply all the same.
     pub ghosts: u32,
     /// Of hints.
@@ -154,6 +156,7 @@ impl Swarm {
             unknown: rate(rng, 500, 1, 120),
             late: rate(rng, 200, 1, 60),
             slow: rate(rng, 400, 1, 60),
+            refused: rate(rng, 300, 10, 200),
             ghosts: rate(rng, 500, 100, 900),
             deaf: rate(rng, 300, 100, 1000),
             kills_ms: some(rng, 600, 150, 2500),

@@ -92,6 +92,12 @@ pub(crate) enum Fault {
     Late,
     /// Somebody else has the row locked.
     Busy,
+    /// The server ended the transaction: its process was frozen for too long, or died.
+    Ended,
+    /// The row is not its holder's any more, or a cancel is asked for, after the work was done.
+    Fenced,
+    /// The store refused the commit: a deferred constraint.
+    Refused,
 }
 
 pub(crate) struct World {

@@ -122,6 +122,9 @@ async fn serve(line: Arc<Line>, hand: oneshot::Sender<MemoryTx>, brought: onesho
         line.log();
         world.pass(node, Call::Commit, Moment::Applied);
     }
+    if matches!(done, Ok(Transacted::Seen(_))) && lock(&line.row).is_some() {
+        world.met(Call::Commit, Fault::Fenced);
+    }
     drop(row);
     sleep(commit.after).await;
     line.tell(if committed && commit.fault == Fault::Unknown { unknown("the answer was lost") } else { done });
@@ -157,9 +160,12 @@ impl Line {
             () = sleep(hold.most) => None,
         };
         let Some((worked, row)) = brought else {
+            world.met(Call::Commit, Fault::Ended);
             self.tell(away("the server has ended the transaction"));
             return None;
         };
+        // What was written is there until it is committed, or undone.
+        *transaction = worked;
         let row = row?;
         world.pass(node, Call::Commit, Moment::Sent);
         sleep(commit.before).await;
@@ -189,7 +195,11 @@ impl Line {
             self.tell(unknown("the store crashed"));
             return None;
         }
-        *transaction = worked;
+        if !world.healed() && world.faults().chance(world.swarm.refused) {
+            world.met(Call::Commit, Fault::Refused);
+            self.tell(Ok(Transacted::Failed("a deferred constraint/0".to_owned())));
+            return None;
+        }
         *lock(&self.row) = Some(row.clone());
         Some(row)
     }
