@@ -205,7 +205,8 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
         return Some(id);
     }
     // What is recorded behind a transaction that is under way is shown after it.
-    let mut landed = inner.landed.first_entry().filter(|first| inner.alone.is_none_or(|alone| *first.key() < alone));
+    let alone = inner.alone.filter(|_| !planted!("place_not_awaited"));
+    let mut landed = inner.landed.first_entry().filter(|first| alone.is_none_or(|alone| *first.key() < alone));
     if let Some((id, seq)) = inner.syncing
         && landed.as_ref().is_none_or(|first| seq < *first.key())
     {
@@ -221,7 +222,7 @@ fn show_next(live: &Arc<Live>, inner: &mut Inner) -> Option<u64> {
     if let Some(first) = landed.take() {
         return Some(first.remove());
     }
-    if inner.alone.is_some() {
+    if alone.is_some() {
         return None;
     }
     if inner.lag() >= live.shared.settings.commit.lag_deltas || inner.lag_bytes >= live.shared.settings.commit.lag_bytes {

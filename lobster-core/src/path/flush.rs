@@ -19,7 +19,7 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
         return None;
     }
     let head = inner.stored.seq + 1;
-    if inner.alone == Some(head) {
+    if inner.alone == Some(head) && !planted!("place_not_held") {
         return None;
     }
     let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
@@ -62,7 +62,7 @@ fn cuts(inner: &Inner, head: Seq) -> Vec<Cut> {
     let skip = usize::try_from(head - 1 - inner.synced).expect("pending deltas fit into memory");
     let (mut cut, mut intent, mut bytes) = (Cut { from: head, all: Vec::new(), intent: false }, None, 0);
     for (seq, pending) in (head..).zip(inner.pending.range(skip..)) {
-        if inner.alone == Some(seq) {
+        if inner.alone == Some(seq) && !planted!("place_not_held") {
             break;
         }
         if pending.refused.is_some() {

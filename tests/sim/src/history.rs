@@ -95,6 +95,11 @@ pub(crate) enum Event {
     Gave { run: RunId, token: u64 },
     /// A state did not do what it was told.
     Misread { run: RunId, message: String },
+    /// What the transactions of a run have left in the store, and which of their steps it says succeeded: by step how often it wrote and its
+    /// token, as numbers of the application.
+    Audited { run: RunId, recorded: Vec<(Step, u64)>, left: Vec<(Step, i64, i64)> },
+    /// A step began to work in its transaction.
+    Wrote { node: u32, run: RunId, epoch: u64, leased: bool, step: Step, token: u64 },
     /// The store ended a run.
     Ended { run: RunId, state: RunState },
     /// The store set a run aside for a person.

@@ -12,6 +12,7 @@ mod check;
 mod clients;
 mod history;
 mod host;
+mod locks;
 mod nemesis;
 mod node;
 mod outside;

@@ -186,6 +186,19 @@ pub(crate) fn release(world: &Arc<World>) {
             drain(&node, deadline);
         }
     }));
+    spawn(now_and_then(world.clone(), "locks", swarm.locks_ms, |world, rng| {
+        let runs: Vec<_> = world.runs().into_iter().collect();
+        let length = rng.ms(5, 1500);
+        if !runs.is_empty()
+            && let Some(lock) = world.lock_row(rng.pick(&runs))
+        {
+            world.note(format_args!("somebody locks a row for {length:?}"));
+            spawn(async move {
+                sleep(length).await;
+                drop(lock);
+            });
+        }
+    }));
     spawn(now_and_then(world.clone(), "jumps", swarm.jumps_ms, |world, rng| {
         if let Some(node) = some_engine(world, rng) {
             let offset = i64::try_from(rng.below(4000)).unwrap_or(0) - 2000;

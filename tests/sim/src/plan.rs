@@ -13,6 +13,7 @@ pub(crate) enum Kind {
     Retry,
     Probe,
     Hold,
+    Transact,
 }
 
 /// One step to be called.
@@ -23,7 +24,7 @@ pub(crate) struct Act {
     pub kind: Kind,
     /// Is the step keyed by its label, or known by its occurrence?
     pub keyed: bool,
-    /// So many first attempts fail (ordinary and durable steps).
+    /// So many first attempts fail (steps that are not irreversible).
     pub fails: u32,
     /// The attempt after those fails for good.
     pub fatal: bool,
@@ -37,7 +38,7 @@ pub(crate) struct Act {
     pub books: String,
     /// So many rounds of a repeated step; 0: it is called once.
     pub rounds: u32,
-    /// Failed attempts take longer than they may (steps with states).
+    /// Failed attempts take longer than they may (steps with states, and transactional ones).
     pub stalls: bool,
     /// Its attempts never end by themselves.
     pub hangs: bool,
@@ -157,14 +158,16 @@ fn book(rng: &mut Rng, label: &mut u32, keyed: bool) -> Op {
 
 fn act(rng: &mut Rng, label: &mut u32, keyed: bool, race: bool) -> Act {
     *label += 1;
-    let kinds = [Kind::Ordinary, Kind::Ordinary, Kind::Durable, Kind::Retry, Kind::Probe, Kind::Hold];
+    let kinds =
+        [Kind::Ordinary, Kind::Ordinary, Kind::Durable, Kind::Retry, Kind::Probe, Kind::Hold, Kind::Transact, Kind::Transact];
     let kind = rng.pick(if race { &kinds[3..] } else { &kinds[..] });
     let fails = if rng.chance(250) { u32::try_from(rng.within(1, 3)).unwrap_or(1) } else { 0 };
     let ms = if rng.chance(400) { rng.within(1, 120) } else { 0 };
-    let poisonous = matches!(kind, Kind::Ordinary | Kind::Durable) && rng.chance(15);
+    let poisonous = matches!(kind, Kind::Ordinary | Kind::Durable | Kind::Transact) && rng.chance(15);
     let poison = if poisonous { u32::try_from(rng.within(1, 7)).unwrap_or(1) } else { 0 };
     let (fatal, panics) = (rng.chance(60), rng.chance(200));
-    let (books, rounds, stalls, hangs) = (String::new(), 0, false, false);
+    let stalls = kind == Kind::Transact && rng.chance(200);
+    let (books, rounds, hangs) = (String::new(), 0, false);
     Act { label: *label, kind, keyed, fails, fatal, panics, ms, poison, books, rounds, stalls, hangs }
 }
 

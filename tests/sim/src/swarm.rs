@@ -31,7 +31,14 @@ pub(crate) enum Call {
     Intent,
     Finish,
     Away,
+    /// A transaction, up to the work in it.
     Transact,
+    /// Its commit.
+    Commit,
+    /// A batch that waits for a row which others have locked again and again.
+    Patient,
+    /// What became of a commit that was not acknowledged?
+    FindOut,
     Fold,
     Parts,
     Cancel,
@@ -100,6 +107,8 @@ pub(crate) struct Swarm {
     pub unknown: u32,
     pub late: u32,
     pub slow: u32,
+    /// Of commits of transactions.
+    pub refused: u32,
     /// Of store calls of processes that die meanwhile, where hosts are apart: they apply all the same.
     pub ghosts: u32,
     /// Of hints.
@@ -112,6 +121,7 @@ pub(crate) struct Swarm {
     pub drains_ms: u64,
     pub jumps_ms: u64,
     pub cancels_ms: u64,
+    pub locks_ms: u64,
     /// Per mille of kills that leave no proof of death in time.
     pub slow_restart: u32,
     /// Per mille of outside calls.
@@ -146,6 +156,7 @@ impl Swarm {
             unknown: rate(rng, 500, 1, 120),
             late: rate(rng, 200, 1, 60),
             slow: rate(rng, 400, 1, 60),
+            refused: rate(rng, 300, 10, 200),
             ghosts: rate(rng, 500, 100, 900),
             deaf: rate(rng, 300, 100, 1000),
             kills_ms: some(rng, 600, 150, 2500),
@@ -155,6 +166,7 @@ impl Swarm {
             drains_ms: some(rng, 300, 400, 3000),
             jumps_ms: some(rng, 200, 200, 2000),
             cancels_ms: some(rng, 300, 100, 1500),
+            locks_ms: some(rng, 300, 50, 1000),
             slow_restart: rate(rng, 500, 100, 1000),
             outside_errors: rate(rng, 600, 20, 400),
             outside_slow: rate(rng, 500, 20, 300),
@@ -177,6 +189,8 @@ impl Swarm {
                 let snapshot = &mut self.settings.state.snapshot;
                 (snapshot.delta_threshold, snapshot.interval) = (1, Duration::from_millis(1));
             }
+            Call::Patient => self.locks_ms = 50,
+            Call::FindOut => (self.unknown, self.late) = (120, 60),
             Call::Verdict => (self.person_in_chaos, self.outside_errors) = (true, 400),
             _ => {}
         }
@@ -201,7 +215,7 @@ fn settings(rng: &mut Rng) -> Settings {
 }
 
 /// Calls at which blows fall; the more interesting ones more often.
-const CALLS: [Call; 23] = [
+const CALLS: [Call; 29] = [
     Call::Submit,
     Call::Claim,
     Call::Restore,
@@ -213,6 +227,12 @@ const CALLS: [Call; 23] = [
     Call::Intent,
     Call::Finish,
     Call::Away,
+    Call::Transact,
+    Call::Transact,
+    Call::Commit,
+    Call::Commit,
+    Call::Patient,
+    Call::FindOut,
     Call::Fold,
     Call::Fold,
     Call::Parts,

@@ -10,11 +10,13 @@ use crate::{
     plan::{Act, Kind, Op, Plan, Receipt, Sight},
     rng::Rng,
     store::{arm, token_of},
+    swarm::{Call, Moment},
     world::sleep,
 };
 use lobster_core::{
     BoxError, BoxFuture, Ctx, Fate, Flow, Result, RunId, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
-    store::contract::record::Intent, task,
+    store::{contract::record::Intent, memory::MemoryTx},
+    task,
 };
 use std::{
     future::poll_fn,
@@ -330,6 +332,53 @@ async fn asked(ctx: &StepCtx, act: &Act) -> Result<Fate<Receipt>> {
     Ok(fate)
 }
 
+// ---- transactional steps --------------------------------------------------------------------------------------------
+
+#[step(transactional, max_duration = 300ms, retry(attempts = 4, first = 20ms, cap = 400ms))]
+async fn book(ctx: &StepCtx, tx: &mut MemoryTx, act: &Act) -> Result<Receipt> {
+    write(ctx, tx, act).await
+}
+
+#[step(transactional, key = act.label, max_duration = 300ms, retry(attempts = 4, first = 20ms, cap = 400ms))]
+async fn book_keyed(ctx: &StepCtx, tx: &mut MemoryTx, act: &Act) -> Result<Receipt> {
+    write(ctx, tx, act).await
+}
+
+/// Counts how often it was committed, and leaves its token.
+async fn write(ctx: &StepCtx, tx: &mut MemoryTx, act: &Act) -> Result<Receipt> {
+    let node = current();
+    let world = &node.world;
+    let (run, epoch, step, attempt) = (ctx.run_id(), ctx.fencing_token(), ctx.step_id(), ctx.attempt());
+    world.log(Event::Began { node: node.serial, run, epoch, step, kind: act.kind, attempt });
+    let token = world.token();
+    world.log(Event::Wrote { node: node.serial, run, epoch, leased: node.lease_good(), step, token });
+    world.writes(run, step);
+    let times = format!("{step} times");
+    tx.set(&times, tx.get(&times) + 1);
+    tx.set(&format!("{step} token"), i64::try_from(token).unwrap_or(i64::MAX));
+    world.pass_inside(&node, Call::Transact, Moment::Answered).await;
+    if act.ms > 0 {
+        sleep(Duration::from_millis(act.ms)).await;
+    }
+    if node.dying() || world.poisons(run, epoch, act) {
+        node.die();
+        return std::future::pending().await;
+    }
+    if attempt > act.fails {
+        if act.fatal {
+            return Err(format!("for good/{token}")).fatal()?;
+        }
+        return Ok(Receipt { label: act.label, token });
+    }
+    if act.stalls {
+        return std::future::pending().await;
+    }
+    if act.panics {
+        std::panic::resume_unwind(Box::new(format!("again/{token}")));
+    }
+    Err(format!("again/{token}").into())
+}
+
 // ---- the body -------------------------------------------------------------------------------------------------------
 
 /// A body: one execution of a run's plan in one process.
@@ -453,6 +502,8 @@ async fn call(ctx: &Ctx, act: &Act) -> Result<Receipt, StepFailed> {
         (Kind::Probe, true) => charge_keyed(ctx, act).await,
         (Kind::Hold, false) => wire(ctx, act).await,
         (Kind::Hold, true) => wire_keyed(ctx, act).await,
+        (Kind::Transact, false) => book(ctx, act).await,
+        (Kind::Transact, true) => book_keyed(ctx, act).await,
     }
 }
 

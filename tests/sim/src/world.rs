@@ -3,19 +3,20 @@
 //! Invariant: every decision of the world is drawn from a stream of the seed.
 
 use crate::{
-    history::{Event, History},
+    history::{Event, History, Step},
+    locks::Locks,
     nemesis::Role,
     node::{Machine, Node},
     outside::Outside,
     plan::Act,
     rng::Rng,
-    store::look,
+    store::{look, results},
     swarm::{Blow, Call, Moment, Swarm, Trigger},
 };
 use lobster_core::{
     RunId, Wall,
     store::{
-        contract::{Boot, Clock},
+        contract::{Boot, Clock, Recording},
         memory::Memory,
     },
 };
@@ -89,6 +90,14 @@ pub(crate) enum Fault {
     Unknown,
     /// Unknown, and it applies after that was said: a commit held somewhere and decided later.
     Late,
+    /// Somebody else has the row locked.
+    Busy,
+    /// The server ended the transaction: its process was frozen for too long, or died.
+    Ended,
+    /// The row is not its holder's any more, or a cancel is asked for, after the work was done.
+    Fenced,
+    /// The store refused the commit: a deferred constraint.
+    Refused,
 }
 
 pub(crate) struct World {
@@ -116,6 +125,9 @@ pub(crate) struct World {
     pub nodes: Mutex<Vec<Arc<Node>>>,
     /// Last epoch under which a process was given a run: that of a body at its first poll.
     granted: Mutex<BTreeMap<(u32, RunId), u64>>,
+    pub locks: Locks,
+    /// Steps that wrote in a transaction, committed or not.
+    writers: Mutex<BTreeMap<RunId, BTreeSet<Step>>>,
 }
 
 impl World {
@@ -143,6 +155,8 @@ impl World {
             bodies: AtomicU64::new(0),
             nodes: Mutex::default(),
             granted: Mutex::default(),
+            locks: Locks::default(),
+            writers: Mutex::default(),
         })
     }
 
@@ -261,14 +275,42 @@ impl World {
         self.crashes.fetch_add(1, Ordering::SeqCst);
         self.memory.crash_store();
         self.log(Event::Crashed);
-        let granted = self.granted.lock().expect("nothing panics under this lock");
-        let runs: BTreeSet<RunId> = granted.keys().map(|(_, run)| *run).collect();
-        drop(granted);
-        for run in runs {
+        for run in self.runs() {
             if let Some(stored) = self.memory.durable(run) {
                 self.log(look(run, &stored.recording));
+                self.audit(run, &stored.recording);
             }
         }
+    }
+    /// Every run that a process was handed.
+    pub fn runs(&self) -> BTreeSet<RunId> {
+        self.granted.lock().expect("nothing panics under this lock").keys().map(|(_, run)| *run).collect()
+    }
+    /// A step writes in a transaction.
+    pub fn writes(&self, run: RunId, step: Step) {
+        self.writers.lock().expect("nothing panics under this lock").entry(run).or_default().insert(step);
+    }
+    /// Says what the transactions of a run have left, beside what its recording says of them.
+    fn audit(&self, run: RunId, recording: &Recording) {
+        let writers = self.writers.lock().expect("nothing panics under this lock").get(&run).cloned().unwrap_or_default();
+        if writers.is_empty() {
+            return;
+        }
+        let results = results(run, recording).into_iter().filter(|(_, step, _, ok)| *ok && writers.contains(step));
+        let recorded = results.map(|(_, step, token, _)| (step, token)).collect();
+        let number = |step: &Step, what: &str| self.memory.number(&format!("{step} {what}"));
+        let left = writers.iter().map(|step| (*step, number(step, "times"), number(step, "token"))).collect();
+        self.log(Event::Audited { run, recorded, left });
+    }
+    /// A moment of a task of a node passes, at which the node may be struck: not while the task is polled.
+    pub async fn pass_inside(self: &Arc<Self>, node: &Arc<Node>, call: Call, moment: Moment) {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (world, node) = (self.clone(), node.clone());
+        crate::nemesis::spawn(async move {
+            world.pass(&node, call, moment);
+            let _ = tell.send(());
+        });
+        let _ = told.await;
     }
     /// A moment of an operation passes: does a trigger strike?
     pub fn pass(self: &Arc<Self>, node: &Arc<Node>, call: Call, moment: Moment) {

@@ -21,10 +21,11 @@ mod end;
 mod fence;
 mod front;
 mod records;
+mod writes;
 
 /// Everything that is wrong with a history.
 pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
-    let rules: [(&str, Verdict); 18] = [
+    let rules: [(&str, Verdict); 20] = [
         ("I1 at most once", calls::at_most_once(events)),
         ("I1 one effect", calls::one_effect(events)),
         ("I2 intent first", calls::intent_first(events)),
@@ -41,6 +42,8 @@ pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
         ("I15 poison", end::poison(events)),
         ("states add up", books::add_up(events)),
         ("durable rounds stay", books::durable_rounds(events)),
+        ("written as recorded", writes::as_recorded(events)),
+        ("I18 work within the lease", writes::within_the_lease(events)),
         ("folds are fenced", books::folds(events)),
         ("I22 everything ends as it should", end::ends(events)),
     ];

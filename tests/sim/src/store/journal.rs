@@ -6,18 +6,26 @@ use super::{
     SimStore,
     facts::{done, entries, offered},
 };
-use crate::{history::Event, swarm::Call};
+use crate::{
+    history::Event,
+    swarm::Call,
+    world::{Fault, World},
+};
 use async_trait::async_trait;
 use lobster_core::{
     RunId, Wall,
     store::contract::{
         Answer, Attention, Batch, Business, BusinessKind, Cancelled, Catalog, Claim, Fold, Folded, Grant, Hold, Incarnation,
-        Journal, NewRun, NewVerdict, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer,
-        Work,
+        Journal, NewRun, NewVerdict, Offer, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted,
+        VerdictAnswer, Work,
     },
 };
 
 fn call_of(batch: &Batch) -> Call {
+    if batch.patient.is_some() {
+        let asks = |offer: &Offer| offer.rows.is_empty() && offer.then.is_none();
+        return if batch.offers.iter().all(asks) { Call::FindOut } else { Call::Patient };
+    }
     let mut call = if batch.synced { Call::Synced } else { Call::Relaxed };
     for offer in &batch.offers {
         match offer.then {
@@ -30,6 +38,21 @@ fn call_of(batch: &Batch) -> Call {
         }
     }
     call
+}
+
+/// Appends the offers whose rows nobody has locked; a patient batch waits for its row.
+async fn unless_busy(world: &World, call: Call, batch: Batch) -> Result<Vec<Answer>> {
+    if let (Some(patience), Some(offer)) = (batch.patient, batch.offers.first()) {
+        world.locks.wait(offer.run, patience).await;
+    }
+    let busy: Vec<bool> = batch.offers.iter().map(|offer| world.locks.is_held(offer.run)).collect();
+    if busy.contains(&true) {
+        world.met(call, Fault::Busy);
+    }
+    let free = batch.offers.into_iter().zip(&busy).filter(|(_, busy)| !**busy).map(|(offer, _)| offer).collect();
+    let mut seen = world.memory.append(Batch { offers: free, ..batch }).await?.into_iter();
+    let answer = |busy| if busy { Answer::Busy } else { seen.next().expect("each offer has its answer") };
+    Ok(busy.into_iter().map(answer).collect())
 }
 
 /// Offers in few words, for readers of traces.
@@ -104,10 +127,10 @@ impl Journal for SimStore {
         let places: Vec<_> = batch.offers.iter().map(|offer| (offer.run, offer.epoch)).collect();
         let (call, what) = (call_of(&batch), Offers(&batch).to_string());
         let answers = self
-            .op(call, what, |world| {
+            .op(call, what, move |world| {
                 Box::pin(async move {
                     let offers = batch.offers.clone();
-                    let answers = world.memory.append(batch).await?;
+                    let answers = unless_busy(&world, call, batch).await?;
                     for (offer, answer) in offers.iter().zip(&answers) {
                         let Answer::Seen(seen) = answer else { continue };
                         let (run, epoch) = (offer.run, offer.epoch);
@@ -147,8 +170,7 @@ impl Journal for SimStore {
     }
 
     async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
-        let what = format!("{} e{} {}", hold.run, hold.epoch, hold.head);
-        self.op(Call::Transact, what, move |world| Box::pin(async move { world.memory.transact(hold, work).await })).await
+        self.transact_run(hold, work).await
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {
@@ -156,6 +178,10 @@ impl Journal for SimStore {
         self.op(Call::Fold, what, move |world| {
             Box::pin(async move {
                 let (run, epoch, seq) = (fold.run, fold.epoch, fold.seq);
+                if world.locks.is_held(run) {
+                    world.met(Call::Fold, Fault::Busy);
+                    return Ok(Folded::Busy);
+                }
                 let folded = world.memory.fold(fold).await?;
                 world.log(Event::Folded { run, epoch, seq, folded });
                 if folded == Folded::Done

@@ -7,6 +7,7 @@ mod facts;
 mod journal;
 mod members;
 mod reads;
+mod transact;
 
 pub(crate) use books::look;
 pub(crate) use facts::{arm, end_of, results, token_of};
