@@ -409,6 +409,10 @@ async fn see_out(live: &Arc<Live>, end: End) {
         let outcome = outcome.as_ref().filter(|_| !unresolved || interrupt.is_none());
         let then = match (&interrupt, outcome) {
             (Some(Interrupt::Fenced | Interrupt::Gone), _) => return,
+            // A cancel asks for nothing more of a recording than to be left as it is.
+            (Some(Interrupt::Forked(_)), _) if live.lock().cancel => {
+                done(live, RunState::Cancelled, Ending::Cancelled(String::new()))
+            }
             (Some(Interrupt::Forked(why)), _) => {
                 tracing::error!(run = %live.run, %why, "forked recording: the run is held");
                 let wake = live.lock().wake;
@@ -446,7 +450,9 @@ async fn see_out(live: &Arc<Live>, end: End) {
             Finished::Refused => {
                 // A hold met a verdict or a cancel.
                 let mut inner = live.lock();
-                inner.interrupt = Some(if inner.cancel { Interrupt::Cancel } else { Interrupt::Release });
+                if !matches!(inner.interrupt, Some(Interrupt::Forked(_))) {
+                    inner.interrupt = Some(if inner.cancel { Interrupt::Cancel } else { Interrupt::Release });
+                }
             }
         }
     }

@@ -225,6 +225,8 @@ pub(crate) struct Inner {
     pub ends: VecDeque<Seq>,
     /// The snapshot, and what is to go into the next one.
     pub folding: Folding,
+    /// The tail of a recording that this holder did not send, where the store was seen to have one.
+    pub foreign: Seq,
     pub then: Option<Then>,
     pub then_state: ThenState,
     pub cancel: bool,
@@ -286,6 +288,7 @@ impl Live {
             folding: image.folding,
             states: States::of(image.states),
             rounds: image.rounds,
+            foreign: 0,
             then: None,
             then_state: ThenState::Idle,
             cancel: false,

@@ -15,25 +15,26 @@ pub(crate) enum Finished {
     Refused,
     /// The run is somebody else's, or has ended.
     Fenced,
-    /// The store holds what this holder never sent: nothing but a hold can be written.
+    /// The store holds what this holder never sent: nothing can be written but what sets the run aside.
     Forked,
 }
 
 /// Asks for `then` behind everything that the run has recorded.
 pub(crate) async fn finish(live: &Arc<Live>, then: Then) -> Finished {
-    let hold = matches!(then, Then::Hold { .. });
-    {
+    let aside = {
         let mut inner = live.lock();
+        let aside = matches!(then, Then::Hold { .. }) || matches!(inner.interrupt, Some(Interrupt::Forked(_)));
         inner.then = Some(then);
         inner.then_state = ThenState::Asked;
         live.shared.committer.enqueue(live, &mut inner);
-    }
+        aside
+    };
     let finished = live
         .until(|inner| match inner.then_state {
             ThenState::Done => Some(Finished::Done),
             ThenState::Refused => Some(Finished::Refused),
             _ if inner.interrupt == Some(Interrupt::Fenced) => Some(Finished::Fenced),
-            _ if !hold && matches!(inner.interrupt, Some(Interrupt::Forked(_))) => Some(Finished::Forked),
+            _ if !aside && matches!(inner.interrupt, Some(Interrupt::Forked(_))) => Some(Finished::Forked),
             _ => None,
         })
         .await;

@@ -18,11 +18,12 @@ pub(crate) fn offer(live: &Live) -> Option<(Offer, bool)> {
     if inner.in_flight || matches!(inner.interrupt, Some(Interrupt::Fenced)) {
         return None;
     }
-    let head = inner.stored.seq + 1;
+    let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
+    // A run that was forked is left as it is found: nothing is written behind what its store holds but what becomes of it.
+    let head = if forked { inner.foreign } else { inner.stored.seq } + 1;
     if inner.alone == Some(head) && !planted!("place_not_held") {
         return None;
     }
-    let forked = matches!(inner.interrupt, Some(Interrupt::Forked(_)));
     let cuts = if forked { Vec::new() } else { cuts(inner, head) };
     let last = head - 1 + cuts.iter().map(|cut| cut.all.len() as u64).sum::<u64>();
     let complete = forked || last + 1 == inner.next;
@@ -147,9 +148,14 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
         return Some(Interrupt::Fenced);
     }
     let lineage = inner.lineage(offer, seen);
-    // A hold without rows is how a forked recording is set aside: it needs only the fence.
+    let woken = seen.wake > inner.wake;
+    // How a forked recording is set aside: held, which needs only the fence, or ended by a cancel, from where the store has it.
     let aside = seen.then && offer.rows.is_empty();
     if !aside && (lineage.is_none() || seen.tail < inner.synced) {
+        (inner.foreign, inner.wake, inner.cancel) = (seen.tail, seen.wake, inner.cancel || seen.cancel);
+        if refusable(offer.then.as_ref()) && offer.rows.is_empty() && (seen.cancel || woken) {
+            inner.then_state = ThenState::Refused;
+        }
         return Some(Interrupt::Forked(format!(
             "the store has a recording up to seq {} that this holder did not send (it sent up to {}, of which {} synced)",
             seen.tail,
@@ -171,7 +177,6 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
         inner.cancel = true;
         inner.refuse_intents();
     }
-    let woken = seen.wake > inner.wake;
     if offer.then.is_some() {
         let complete = seen.rows == offer.rows.len();
         inner.then_state = match (seen.then, complete) {

@@ -41,9 +41,9 @@ enum Person {
 
 impl Person {
     async fn at(place: &Place) -> Self {
-        match place.url().split_once('?') {
-            Some((server, _)) => Self::AtServer(PgConnection::connect(server).await.unwrap()),
-            None => Self::AtFile(SqliteConnection::connect(place.url()).await.unwrap()),
+        match place.database() {
+            server if server.starts_with("postgres") => Self::AtServer(PgConnection::connect(server).await.unwrap()),
+            file => Self::AtFile(SqliteConnection::connect(file).await.unwrap()),
         }
     }
     fn table(&self, name: &str) -> String {
@@ -131,6 +131,37 @@ async fn of_an_input_or_a_delta(store: fn() -> Place) {
             lobster.shutdown(Duration::from_secs(5)).await;
         }
     }
+}
+
+#[step(durable)]
+async fn held_up(_ctx: &StepCtx, world: &str) -> Result<()> {
+    happen(world, "held up");
+    until(world, "go on", 1).await;
+    Ok(())
+}
+
+#[task]
+async fn forked(ctx: Ctx, world: String) -> Result<()> {
+    Ok(held_up(&ctx, &world).await?)
+}
+
+/// Somebody else's rows stand in the store under a living holder, as after the promotion of a replica that lost the newest.
+async fn forked_under_its_holder(place: &Place, cancelled: bool) {
+    let world = format!("forked {cancelled} {}", place.url());
+    let lobster = place.open().task(forked).start().await.unwrap();
+    let run = lobster.submit(forked, world.clone()).await.unwrap();
+    until(&world, "held up", 1).await;
+    let mut person = Person::at(place).await;
+    person.tell(format!("UPDATE {} SET tail = tail + 7 WHERE id = {}", person.table("runs"), person.id(run.id()))).await;
+    if !cancelled {
+        happen(&world, "go on");
+        let reason = held(place, &lobster, run.id()).await;
+        assert!(reason.contains("forked recording") && reason.contains("up to seq 7"), "{reason}");
+    }
+    lobster.cancel(run.id()).await.unwrap();
+    assert!(matches!(run.outcome().await, Err(RunFailed::Cancelled(_))));
+    assert_eq!(lobster.runs().list().await.unwrap()[0].tail, 7, "the recording is left as it is");
+    lobster.shutdown(Duration::from_secs(5)).await;
 }
 
 #[derive(State, Default)]
@@ -244,6 +275,12 @@ on_shared! {
     }
     fn a_flipped_bit_in_an_outcome_is_told_to_whoever_asks(store) {
         block_on(of_an_outcome(store()));
+    }
+    fn a_run_that_was_forked_under_its_holder_is_held(store) {
+        block_on(forked_under_its_holder(&store(), false));
+    }
+    fn a_run_that_was_forked_under_its_holder_ends_when_it_is_cancelled(store) {
+        block_on(forked_under_its_holder(&store(), true));
     }
     fn a_database_of_a_newer_version_is_refused_and_left_untouched(store) {
         block_on(newer_version(store()));
