@@ -5,8 +5,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
+#[cfg(not(lobster_portable))]
+use lobster_core::PgTx;
+// Where no server is looked for, nothing is booked at one.
+#[cfg(lobster_portable)]
+use lobster_core::SqliteTx as PgTx;
 use lobster_core::{
-    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table, Tx,
+    Ctx, Fate, Field, Flow, Lobster, Log, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table, Tx,
     crash_point, step, task,
 };
 use lobster_tests::world::Line;

@@ -12,6 +12,7 @@ mod bookings;
 mod calls;
 mod changes;
 mod crash;
+#[cfg(not(lobster_portable))]
 mod damage;
 mod eviction;
 mod fleet;
