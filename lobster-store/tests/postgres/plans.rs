@@ -1,10 +1,7 @@
 //! What a statement costs does not grow with the runs that have ended, and what changes often changes in place.
 
 use crate::kit::*;
-use lobster_servers::{
-    postgres::{Durability, Postgres},
-    shared,
-};
+use lobster_servers::postgres::{Durability, Postgres};
 use lobster_store::contract::{Batch, Beat, Boot, Evidence, NewVerdict, Origin, Sealed, Wall, record};
 use std::time::Duration;
 
