@@ -4,7 +4,7 @@
 
 use crate::{
     engine::{Outcome, Stores},
-    image::{self, Image},
+    image::{self, Image, Known},
     name,
     registry::{Registered, Registry},
     spec::Spec,
@@ -144,20 +144,17 @@ fn check_run(task: &Registered, image: Image, found: &mut impl FnMut(FindingKind
 }
 
 fn check_results(steps: &[&Spec], image: &Image, found: &mut impl FnMut(FindingKind, String)) {
+    let value = |known: &'_ Known| match known.result.as_ref()? {
+        (_, Came::Value(value)) => Some(value.clone()),
+        (_, Came::Failure(_)) => None,
+    };
+    let values: BTreeMap<_, _> = image.known.iter().filter_map(|(step, known)| Some((step, value(known)?))).collect();
     let mut unchecked = BTreeSet::new();
-    let of_keys = image.known.iter().filter_map(|(step, known)| Some((step, &known.result.as_ref()?.1)));
-    let to_be_shown = image.replay.iter().map(|(_, shown)| (&shown.step, &shown.came));
-    let mut values = BTreeMap::new();
-    for (step, came) in of_keys.chain(to_be_shown) {
-        if let Came::Value(value) = came {
-            values.insert(step, value);
-        }
-    }
     for (step, value) in values {
         match steps.iter().find(|spec| spec.name == step.name).and_then(|spec| spec.value) {
             None => unchecked.extend([&step.name]),
             Some(known) => {
-                if let Err(error) = (known.fits)(value) {
+                if let Err(error) = (known.fits)(&value) {
                     found(FindingKind::Result, format!("the result of {} does not fit: {error}", name::display(step)));
                 }
             }
