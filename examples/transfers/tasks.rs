@@ -116,6 +116,7 @@ impl Write for SqliteTx {
 impl Write for PgTx {
     async fn write(&mut self, text: &'static str, numbers: &[i64]) -> Result<(), sqlx::Error> {
         let query = numbers.iter().fold(sqlx::query(text), |query, number| query.bind(*number));
-        query.execute(&mut **self).await.map(drop)
+        // Before the server there may be a pooler that keeps no prepared statements.
+        query.persistent(false).execute(&mut **self).await.map(drop)
     }
 }

@@ -9,7 +9,6 @@ pub mod steered;
 pub mod world;
 
 use lobster_core::{Builder, Client, Lobster, OsHost, Reason, RunId, Settings};
-#[cfg(not(lobster_portable))]
 use lobster_store::postgres::{Options, Postgres};
 use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
 use std::{
@@ -42,7 +41,6 @@ impl Place {
         Self { database: url.clone(), url, tiers: OnceCell::new(), folder: Some(folder) }
     }
     /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
-    #[cfg(not(lobster_portable))]
     pub fn postgres() -> Self {
         let database = lobster_servers::shared::postgres();
         Self { database: database.clone(), ..Self::postgres_at(&lobster_servers::shared::by_the_pooler(&database)) }
@@ -132,7 +130,6 @@ macro_rules! on_each {
             async fn sqlite() {
                 test($crate::Place::sqlite()).await;
             }
-            #[cfg(not(lobster_portable))]
             #[tokio::test(flavor = $flavor)]
             async fn postgres() {
                 test($crate::Place::postgres()).await;
@@ -157,7 +154,6 @@ macro_rules! on_shared {
             fn sqlite() {
                 test($crate::Place::sqlite);
             }
-            #[cfg(not(lobster_portable))]
             #[test]
             fn postgres() {
                 test($crate::Place::postgres);
@@ -174,9 +170,6 @@ fn clock() -> Arc<OsHost> {
 pub async fn stores_of(url: &str) -> Tiers {
     match url.strip_prefix("sqlite://") {
         Some(file) => Tiers::of(Sqlite::open(Path::new(file), clock()).await.expect("the file can be opened"), "sqlite"),
-        #[cfg(lobster_portable)]
-        None => panic!("no server is looked for here: {url}"),
-        #[cfg(not(lobster_portable))]
         None => {
             let options = Options::from_url(url).expect("a place that is not in memory or in a file is on a server");
             Tiers::of(Postgres::open(options, clock()).await.expect("the database can be opened"), "postgres")

@@ -19,7 +19,8 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one before a server; returns when it accepts connections. Twenty sessions per database, a thousand clients.
+    /// Starts one before a server; returns when it accepts connections. Twenty sessions per database, given back when nobody
+    /// has used them for a second; a thousand clients.
     ///
     /// # Errors
     /// [`crate::Error::Missing`] if PgBouncer is not installed.
@@ -46,6 +47,7 @@ impl PgBouncer {
              default_pool_size = 20\n\
              max_client_conn = 1000\n\
              server_login_retry = 1\n\
+             server_idle_timeout = 1\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
         home.write("pgbouncer.ini", &settings)?;

@@ -5,13 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
-#[cfg(not(lobster_portable))]
-use lobster_core::PgTx;
-// Where no server is looked for, nothing is booked at one.
-#[cfg(lobster_portable)]
-use lobster_core::SqliteTx as PgTx;
 use lobster_core::{
-    Ctx, Fate, Field, Flow, Lobster, Log, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table, Tx,
+    Ctx, Fate, Field, Flow, Lobster, Log, PgTx, Result, RunState, Settings, SqliteTx, State, StepCtx, StepErrorExt, Table, Tx,
     crash_point, step, task,
 };
 use lobster_tests::world::Line;
@@ -181,7 +176,7 @@ async fn book_in_file(ctx: &StepCtx, tx: &mut SqliteTx, run: &str, number: i64) 
 #[step(transactional)]
 async fn book_at_server(ctx: &StepCtx, tx: &mut PgTx, run: &str, number: i64) -> Result<i64> {
     say("body", run, &format!("booking#{number}"), "-");
-    sqlx::query(BOOK).bind(number).execute(&mut **tx).await?;
+    sqlx::query(BOOK).bind(number).persistent(false).execute(&mut **tx).await?;
     crash_point("T5");
     follow(ctx, tx, number).await
 }

@@ -2,7 +2,6 @@
 //!
 //! Rule: who asks is told by others, and who goes hands over; no step is run again.
 
-#[cfg(not(lobster_portable))]
 mod calendar;
 
 use lobster_core::{Client, Ctx, Result, task};

@@ -7,12 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
-#[cfg(not(lobster_portable))]
 mod bookings;
 mod calls;
 mod changes;
 mod crash;
-#[cfg(not(lobster_portable))]
 mod damage;
 mod eviction;
 mod fleet;
@@ -24,7 +22,5 @@ mod shutdown;
 mod state;
 mod steps;
 mod stores;
-#[cfg(not(lobster_portable))]
 mod submit_in;
-#[cfg(not(lobster_portable))]
 mod transactional;

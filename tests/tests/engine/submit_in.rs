@@ -265,7 +265,7 @@ mod postgres {
         }
         /// A row of the shop's, and the run of its shipment, in one transaction.
         async fn buy(&self, tx: &mut Transaction<'_, Postgres>, order: &Order) -> Result<Handle<ship>, Error> {
-            sqlx::query("INSERT INTO orders VALUES ($1)").bind(&order.world).execute(&mut **tx).await.unwrap();
+            sqlx::query("INSERT INTO orders VALUES ($1)").bind(&order.world).persistent(false).execute(&mut **tx).await.unwrap();
             self.client.submit_in(tx, ship, order.clone()).key(order.shipment()).await
         }
         async fn orders(&self) -> i64 {

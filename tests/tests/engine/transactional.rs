@@ -39,7 +39,7 @@ async fn book_sqlite(_ctx: &StepCtx, tx: &mut SqliteTx, order: &Transfer) -> Res
 async fn book_postgres(_ctx: &StepCtx, tx: &mut PgTx, order: &Transfer) -> Result<i64> {
     happen(&order.world, "body");
     for (account, cents) in order.in_order() {
-        sqlx::query(MOVE).bind(cents).bind(account).execute(&mut **tx).await?;
+        sqlx::query(MOVE).bind(cents).bind(account).persistent(false).execute(&mut **tx).await?;
     }
     Ok(order.cents)
 }
@@ -214,16 +214,16 @@ async fn bad_sqlite(ctx: &StepCtx, tx: &mut SqliteTx, how: &Bad) -> Result<u32> 
 
 #[step(transactional, max_duration = 300ms, retry(attempts = 3, first = 1ms))]
 async fn bad_postgres(ctx: &StepCtx, tx: &mut PgTx, how: &Bad) -> Result<u32> {
-    sqlx::query(MOVE).bind(1i64).bind(1i64).execute(&mut **tx).await?;
+    sqlx::query(MOVE).bind(1i64).bind(1i64).persistent(false).execute(&mut **tx).await?;
     if misbehave(ctx, how).await? {
-        sqlx::query("COMMIT").execute(&mut **tx).await?;
+        sqlx::query("COMMIT").persistent(false).execute(&mut **tx).await?;
     }
     if how.how == "deferred" && ctx.attempt() == 1 {
-        sqlx::query("INSERT INTO audits VALUES (99)").execute(&mut **tx).await?;
+        sqlx::query("INSERT INTO audits VALUES (99)").persistent(false).execute(&mut **tx).await?;
     }
     if how.how == "constraint" && ctx.attempt() == 1 {
         // Swallowed: the transaction is spoilt all the same.
-        sqlx::query(MOVE).bind(-5000i64).bind(1i64).execute(&mut **tx).await.ok();
+        sqlx::query(MOVE).bind(-5000i64).bind(1i64).persistent(false).execute(&mut **tx).await.ok();
     }
     Ok(ctx.attempt())
 }
