@@ -342,6 +342,10 @@ impl Conductor {
             };
             match shared.tiers.journal.append(batch).await.as_deref() {
                 Ok([Answer::Seen(seen)]) if seen.mine && (seen.tail, seen.mark) == (seq, row.mark) => {
+                    // First: no body is shown a result after it was told of a cancel.
+                    if seen.cancel {
+                        self.live.attend(true, seen.wake);
+                    }
                     self.done(&row, came);
                     return Ok(Ended::Done);
                 }

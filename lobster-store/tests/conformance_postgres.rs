@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lobster_servers::{
     pgbouncer::PgBouncer,
     postgres::{self as server, Durability},
-    psql, shared,
+    shared,
 };
 use lobster_store::{
     Tiers,
@@ -65,14 +65,8 @@ impl OnServer {
     /// As a role with the rights of a worker, which somebody else gave it.
     fn as_worker() -> Self {
         let (own, url) = Self::database();
-        let (head, rest) = url.split_once("://lobster@").expect("tests are superusers of their servers");
-        let (_, database) = rest.split_once('/').expect("it has a database");
-        let user = format!("worker_{database}");
-        let ours = format!("CREATE ROLE {user} LOGIN IN ROLE lobster_worker;");
-        for text in [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA), ours] {
-            psql::sql(&url, &text).expect("a superuser can apply it");
-        }
-        Self::new(own, &format!("{head}://{user}@{rest}"), None)
+        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
+        Self::new(own, &shared::as_member(&url, "lobster_worker", &schema), None)
     }
 
     /// Behind a pooler in transaction mode. Hints of others, and the lease, take another way only in the cases about them: everything else

@@ -1,5 +1,5 @@
-//! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied;
-//! `claim` held on its way there or back.
+//! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied, and so
+//! `transact`; `claim` held on its way there or back.
 //!
 //! Invariant: it changes no answer except as told.
 
@@ -34,6 +34,8 @@ pub enum Mood {
     Fitful,
     /// One with which a run leaves applies, and its answer waits until the mood changes.
     Farewell,
+    /// A transaction commits, and its answer is lost when the mood changes; until then nobody is told what is asked of his runs.
+    Deaf,
 }
 
 /// Where a claim waits until that changes.
@@ -155,7 +157,7 @@ impl Journal for Flaky {
                 Self::changed(&self.mood, mood).await;
                 answers
             }
-            Mood::Well | Mood::Held | Mood::Fitful | Mood::Farewell => self.inner.append(batch).await,
+            Mood::Well | Mood::Held | Mood::Fitful | Mood::Farewell | Mood::Deaf => self.inner.append(batch).await,
         }
     }
     fn business(&self) -> Option<BusinessKind> {
@@ -163,7 +165,14 @@ impl Journal for Flaky {
     }
 
     async fn transact(&self, hold: Hold, work: Work) -> Result<Transacted> {
-        self.inner.transact(hold, work).await
+        let answer = self.inner.transact(hold, work).await;
+        let deaf = *self.mood.borrow() == Mood::Deaf;
+        if !deaf {
+            return answer;
+        }
+        self.strike();
+        Self::changed(&self.mood, Mood::Deaf).await;
+        Err(Failed::Unknown("silent on purpose".into()))
     }
 
     async fn fold(&self, fold: Fold) -> Result<Folded> {
@@ -179,7 +188,8 @@ impl Journal for Flaky {
         self.inner.verdict(verdict).await
     }
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
-        self.inner.attend(incarnation).await
+        let deaf = *self.mood.borrow() == Mood::Deaf;
+        if deaf { Ok(Vec::new()) } else { self.inner.attend(incarnation).await }
     }
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
         let removed = self.inner.sweep(before, limit).await?;

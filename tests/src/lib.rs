@@ -9,8 +9,13 @@ pub mod steered;
 pub mod world;
 
 use lobster_core::{Builder, Client, Lobster, OsHost, Reason, RunId, Settings};
-use lobster_store::postgres::{Options, Postgres};
-use lobster_store::{Tiers, memory::Memory, sqlite::Sqlite};
+use lobster_servers::shared;
+use lobster_store::{
+    Tiers,
+    memory::Memory,
+    postgres::{self, Options, Postgres},
+    sqlite::Sqlite,
+};
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -40,10 +45,12 @@ impl Place {
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
         Self { database: url.clone(), url, tiers: OnceCell::new(), folder: Some(folder) }
     }
-    /// In a PostgreSQL database of its own, with a directory of its own for proofs of death.
+    /// In a PostgreSQL database of its own, as a role that may do no more than a worker, with a directory of its own for proofs of death.
     pub fn postgres() -> Self {
-        let database = lobster_servers::shared::postgres();
-        Self { database: database.clone(), ..Self::postgres_at(&lobster_servers::shared::by_the_pooler(&database)) }
+        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
+        let database = shared::postgres();
+        let worker = shared::as_member(&database, "lobster_worker", &schema);
+        Self { database, ..Self::postgres_at(&shared::by_the_pooler(&worker)) }
     }
     /// In a database of whatever server; the same again is another host's view of it, which has no proofs of death of this one's.
     pub fn postgres_at(database: &str) -> Self {

@@ -6,6 +6,7 @@ use super::{
     Postgres,
     options::Options,
     pool::Pool,
+    primary::Primary,
     schema,
     sql::{Args, get, get_node_state, get_u32, get_u64},
     times::SERVER_MS,
@@ -40,15 +41,16 @@ pub(super) struct Mine {
 pub(super) struct Line {
     options: Options,
     name: String,
+    primary: Arc<Primary>,
     clock: Arc<dyn Clock>,
     pool: Mutex<Option<(ThreadId, Arc<Pool>)>>,
 }
 
 impl Line {
-    pub(super) fn new(options: &Options, name: &str, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: &Options, name: &str, primary: Arc<Primary>, clock: Arc<dyn Clock>) -> Self {
         let options =
             Options { connect: options.direct.clone(), pooled: options.pooled && !options.has_direct, ..options.clone() };
-        Self { options: options.connections(1), name: name.to_owned(), clock, pool: Mutex::default() }
+        Self { options: options.connections(1), name: name.to_owned(), primary, clock, pool: Mutex::default() }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -57,7 +59,7 @@ impl Line {
         match &*place {
             Some((thread, pool)) if *thread == me => pool.clone(),
             _ => {
-                let pool = Arc::new(Pool::new(&self.options, &self.name, self.clock.clone()));
+                let pool = Arc::new(Pool::new(&self.options, &self.name, self.primary.clone(), self.clock.clone()));
                 *place = Some((me, pool.clone()));
                 pool
             }

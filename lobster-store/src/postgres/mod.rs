@@ -17,6 +17,7 @@ mod one;
 mod options;
 mod planted;
 mod pool;
+mod primary;
 mod recording;
 mod revoke;
 mod roles;
@@ -119,10 +120,11 @@ impl Postgres {
                 None
             }
         };
-        let pool = Arc::new(pool::Pool::new(&options, &connections, clock.clone()));
-        let business = pool::Pool::new(&options, &connections, clock.clone());
+        let primary = Arc::<primary::Primary>::default();
+        let pool = Arc::new(pool::Pool::new(&options, &connections, primary.clone(), clock.clone()));
+        let business = pool::Pool::new(&options, &connections, primary.clone(), clock.clone());
         let hints = wake::Hints::new(&options, &connections, &pool).await;
-        let lease = members::Line::new(&options, &connections, clock.clone());
+        let lease = members::Line::new(&options, &connections, primary, clock.clone());
         let members = RwLock::default();
         let appends = append::Texts::new(&options.schema);
         let append_one = schema::qualified(one::ONE, &options.schema);

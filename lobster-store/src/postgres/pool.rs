@@ -1,6 +1,7 @@
 //! Connections, lent for one call each.
 //!
-//! Invariant: a connection comes back only after a whole answer; one whose call was dropped, failed or took too long is closed.
+//! Invariant: a connection comes back only after a whole answer; one whose call was dropped, failed or took too long is closed, and so
+//! is one that leads to a server whose standby was promoted meanwhile.
 //!
 //! sqlx has a pool of its own. It sends a message and waits for the answer whenever a connection comes back, which is most of what
 //! a small statement costs; this one asks only a connection that was idle for a while.
@@ -8,6 +9,7 @@
 use super::{
     failure::{self, Stage},
     options::Options,
+    primary::{Primary, Timeline},
 };
 use crate::contract::{Boot, Clock, Failed, Result};
 use sqlx::{
@@ -38,17 +40,25 @@ pub(super) struct Pool {
     deadline: Duration,
     clock: Arc<dyn Clock>,
     places: Semaphore,
-    idle: Mutex<Vec<(PgConnection, Boot)>>,
+    primary: Arc<Primary>,
+    idle: Mutex<Vec<(Open, Boot)>>,
+}
+
+/// A connection, and what it leads to.
+struct Open {
+    connection: PgConnection,
+    timeline: Option<Timeline>,
 }
 
 impl Pool {
-    pub(super) fn new(options: &Options, name: &str, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: &Options, name: &str, primary: Arc<Primary>, clock: Arc<dyn Clock>) -> Self {
         Self {
             options: named(&options.connect, options.pooled, name),
             pooled: options.pooled,
             deadline: options.deadline,
             clock,
             places: Semaphore::new(options.connections as usize),
+            primary,
             idle: Mutex::default(),
         }
     }
@@ -91,23 +101,35 @@ impl Pool {
         let place = timeout(self.deadline, self.places.acquire()).await;
         let place = place.ok_or_else(|| Failed::Unavailable("all connections of this process are busy".to_owned()))?;
         let place = place.expect("the pool of a store is never closed");
-        let connection = self.within(Stage::Read, self.connected()).await?;
-        Ok(Lent { pool: self, connection: Some(connection), within: Within::Nothing, _place: place })
+        let open = self.within(Stage::Read, self.connected()).await?;
+        Ok(Lent {
+            pool: self,
+            connection: Some(open.connection),
+            timeline: open.timeline,
+            within: Within::Nothing,
+            _place: place,
+        })
     }
 
     /// One that was in use a moment ago, one that still answers, or a new one.
-    async fn connected(&self) -> Result<PgConnection> {
-        while let Some((mut connection, since)) = self.take_idle() {
-            if self.clock.boot().since(since) < STALE || matches!(timeout(CHECK, connection.ping()).await, Some(Ok(()))) {
-                return Ok(connection);
+    async fn connected(&self) -> Result<Open> {
+        while let Some((mut open, since)) = self.take_idle() {
+            let fresh = self.clock.boot().since(since) < STALE;
+            if self.primary.is_newest(open.timeline)
+                && (fresh || matches!(timeout(CHECK, open.connection.ping()).await, Some(Ok(()))))
+            {
+                return Ok(open);
             }
             // The others have been idle for longer still: what took this one took them.
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        connect(&self.options).await
+        let mut connection = connect(&self.options).await?;
+        let timeline = Timeline::of(&mut connection).await?;
+        self.primary.admit(timeline)?;
+        Ok(Open { connection, timeline })
     }
 
-    fn take_idle(&self) -> Option<(PgConnection, Boot)> {
+    fn take_idle(&self) -> Option<(Open, Boot)> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
@@ -128,6 +150,7 @@ pub(super) struct Lent<'p> {
     pool: &'p Pool,
     /// `None` once it was given back, or is not worth it.
     connection: Option<PgConnection>,
+    timeline: Option<Timeline>,
     within: Within,
     _place: SemaphorePermit<'p>,
 }
@@ -241,7 +264,8 @@ impl Lent<'_> {
     fn give_back_now(&mut self) {
         if let Some(connection) = self.connection.take() {
             let now = self.pool.clock.boot();
-            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push((connection, now));
+            let open = Open { connection, timeline: self.timeline };
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push((open, now));
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use super::{
     options::Options,
-    pool,
+    pool, primary,
     roles::{self, Role},
     sql::get,
 };
@@ -295,7 +295,7 @@ async fn check_server(connection: &mut PgConnection) -> Result<&'static str> {
     let row = rows.first().ok_or_else(|| Failed::Internal("a SELECT without a row".to_owned()))?;
     new_enough(get(row, 0)?, get(row, 1)?)?;
     if get::<bool>(row, 2)? {
-        return Err(Failed::Unavailable("the server is a standby: it takes no writes until it is promoted".to_owned()));
+        return Err(primary::standby());
     }
     let isolation: String = get(row, 3)?;
     if isolation != "read committed" {

@@ -6,10 +6,7 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     shared,
 };
-use lobster_store::{
-    Tiers,
-    contract::{Answer, Batch, Failed, Grant, Incarnation, Offer, Row},
-};
+use lobster_store::contract::{Answer, Batch, Failed, Offer, Row};
 use std::{
     process::Command,
     sync::{
@@ -46,29 +43,6 @@ fn a_server_that_is_down_is_unavailable_at_once_or_waited_for() {
         let process = soon(opens).await.expect("it opens");
         create(&process.tiers, 1).await;
     });
-}
-
-/// Appends a row until it is told what became of it; how often it was not.
-async fn insist(tiers: &Tiers, owner: Incarnation, grant: &Grant, seq: u64, synced: bool) -> u32 {
-    let mut asked = 0;
-    loop {
-        match tiers.journal.append(batch(owner, synced, vec![offer(grant, seq)])).await {
-            Ok(answers) => match &answers[0] {
-                Answer::Seen(seen) => {
-                    assert!(seen.mine && seen.tail == seq, "{seen:?} for {seq}");
-                    assert!(
-                        seen.rows == 1 || seen.mark == row(grant.run, grant.epoch, seq).mark,
-                        "it is there already, and it is ours"
-                    );
-                    return asked;
-                }
-                // Of a session that has not noticed yet that its client is gone.
-                Answer::Busy => {}
-            },
-            Err(Failed::Unavailable(_) | Failed::Unknown(_)) => asked += 1,
-            Err(failed) => panic!("{failed}"),
-        }
-    }
 }
 
 #[test]

@@ -227,6 +227,29 @@ pub async fn append(tiers: &Tiers, batch: Batch) -> Vec<Seen> {
     tiers.journal.append(batch).await.expect("an append is answered").into_iter().map(seen).collect()
 }
 
+/// Appends a row until it is told what became of it; how often it was not.
+pub async fn insist(tiers: &Tiers, owner: Incarnation, grant: &Grant, seq: u64, synced: bool) -> u32 {
+    let mut asked = 0;
+    loop {
+        match tiers.journal.append(batch(owner, synced, vec![offer(grant, seq)])).await {
+            Ok(answers) => match &answers[0] {
+                Answer::Seen(seen) => {
+                    assert!(seen.mine && seen.tail == seq, "{seen:?} for {seq}");
+                    assert!(
+                        seen.rows == 1 || seen.mark == row(grant.run, grant.epoch, seq).mark,
+                        "it is there already, and it is ours"
+                    );
+                    return asked;
+                }
+                // Of a session that has not noticed yet that its client is gone.
+                Answer::Busy => {}
+            },
+            Err(Failed::Unavailable(_) | Failed::Unknown(_)) => asked += 1,
+            Err(failed) => panic!("{failed}"),
+        }
+    }
+}
+
 /// Appends one row at `seq`, which must follow the tail.
 pub async fn append_one(tiers: &Tiers, owner: Incarnation, grant: &Grant, seq: u64, synced: bool) {
     let seen = append(tiers, batch(owner, synced, vec![offer(grant, seq)])).await;

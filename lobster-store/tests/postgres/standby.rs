@@ -1,8 +1,16 @@
 //! A standby that takes over: what a synced acknowledgement is worth on it, and what its holder is told where it is worth nothing.
 
 use crate::kit::*;
-use lobster_servers::postgres::{Durability, Postgres};
-use lobster_store::contract::{Failed, Submitted};
+use lobster_servers::{
+    postgres::{Durability, Postgres},
+    proxy::Proxy,
+};
+use lobster_store::contract::{Beat, Boot, Failed, Grant, Submitted};
+use std::net::{Ipv4Addr, SocketAddr};
+
+fn address(server: &Postgres) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, server.port()).into()
+}
 
 #[test]
 fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
@@ -119,5 +127,77 @@ fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
         let open = reader.tiers.catalog.outcomes(&[grants[1].run]).await.expect("an answer");
         assert_eq!(open, [Some(None)]);
         standby.resume();
+    });
+}
+
+/// Two runs with a row each on both servers, of which the standby hears no more; and the way to the primary.
+async fn two_histories(server: &Postgres, standby: &Postgres, url: &str) -> (Proxy, Process, Vec<Grant>) {
+    let proxy = Proxy::start(address(server));
+    let process = process(&proxy.url_through(url)).await;
+    let grants = owner(&process.tiers, incarnation(1), 2).await;
+    append(&process.tiers, batch(incarnation(1), true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
+    let mut eye = Session::of(url).await;
+    let now = eye.ask("SELECT pg_current_wal_lsn()::text").await;
+    eye.until(&format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).await;
+    standby.set("primary_conninfo", "");
+    eye.until("SELECT NOT EXISTS (SELECT 1 FROM pg_stat_replication)").await;
+    (proxy, process, grants)
+}
+
+/// How many rows of a run a server has.
+async fn rows(url: &str, grant: &Grant) -> String {
+    Session::of(url).await.ask(&format!("SELECT count(*)::text FROM lobster.deltas WHERE run = '{}'", grant.run)).await
+}
+
+#[test]
+fn an_old_primary_that_comes_back_is_not_spoken_to() {
+    let server = Postgres::start(Durability::Full).expect("a private server can be started");
+    let url = server.fresh_database();
+    let standby = server.standby(false);
+    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    block_on(async {
+        let (me, (proxy, process, grants)) = (incarnation(1), two_histories(&server, &standby, &url).await);
+        server.kill();
+        standby.promote();
+        proxy.lead_to(address(&standby));
+        proxy.cut();
+        insist(&process.tiers, me, &grants[0], 2, true).await;
+
+        server.start_again();
+        proxy.lead_to(address(&server));
+        proxy.cut();
+        // What its tables would take.
+        loop {
+            match process.tiers.journal.append(batch(me, true, vec![offer(&grants[1], 2)])).await {
+                Err(Failed::Unavailable(why)) if why.contains("is it the old primary?") => break,
+                // Of a connection that was cut.
+                Err(Failed::Unavailable(_) | Failed::Unknown(_)) => {}
+                answer => panic!("the old primary was asked: {answer:?}"),
+            }
+        }
+        assert_eq!(rows(&url, &grants[1]).await, "1");
+        proxy.lead_to(address(&standby));
+        insist(&process.tiers, me, &grants[1], 2, true).await;
+        assert_eq!((rows(&other, &grants[1]).await, rows(&url, &grants[1]).await), ("2".to_owned(), "1".to_owned()));
+    });
+}
+
+#[test]
+fn a_connection_to_an_old_primary_that_lives_on_is_given_up_when_the_new_one_is_seen() {
+    let server = Postgres::start(Durability::Full).expect("a private server can be started");
+    let url = server.fresh_database();
+    let standby = server.standby(false);
+    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    block_on(async {
+        let (me, (proxy, process, grants)) = (incarnation(1), two_histories(&server, &standby, &url).await);
+        standby.promote();
+        proxy.lead_to(address(&standby));
+        append_one(&process.tiers, me, &grants[0], 2, true).await;
+        assert_eq!(rows(&url, &grants[0]).await, "2", "nobody has told");
+        // The lease has a connection of its own: its first leads to the new one.
+        let beat = Beat { seq: 1, at: Boot::default(), lapsed: false };
+        process.tiers.members.renew(me, beat).await.expect("the new primary takes beats");
+        append_one(&process.tiers, me, &grants[1], 2, true).await;
+        assert_eq!((rows(&other, &grants[1]).await, rows(&url, &grants[1]).await), ("2".to_owned(), "1".to_owned()));
     });
 }

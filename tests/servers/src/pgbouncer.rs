@@ -37,12 +37,14 @@ impl PgBouncer {
         let (home, port) = (Home::new("lobster-pgbouncer-")?, free_port()?);
         let settings = format!(
             "[databases]\n\
-             * = host=127.0.0.1 port={port_of_server} user=lobster\n\
+             * = host=127.0.0.1 port={port_of_server}\n\
              [pgbouncer]\n\
              listen_addr = 127.0.0.1\n\
              listen_port = {port}\n\
              unix_socket_dir =\n\
-             auth_type = any\n\
+             auth_type = trust\n\
+             auth_file = users.txt\n\
+             auth_user = lobster\n\
              pool_mode = transaction\n\
              default_pool_size = 20\n\
              max_client_conn = 1000\n\
@@ -51,11 +53,13 @@ impl PgBouncer {
              ignore_startup_parameters = extra_float_digits\n"
         );
         home.write("pgbouncer.ini", &settings)?;
+        // All other roles are looked up at the server.
+        home.write("users.txt", "\"lobster\" \"\"\n")?;
         home.launch(&program, &["pgbouncer.ini"], |_| TcpStream::connect(("127.0.0.1", port)).is_ok())?;
         Ok(Self { home, port })
     }
 
-    /// Of a database of the server.
+    /// Of a database of the server, for its superuser.
     pub fn url(&self, database: &str) -> String {
         beside(&format!("postgres://lobster@127.0.0.1:{}", self.port), database)
     }

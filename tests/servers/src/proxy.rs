@@ -32,7 +32,7 @@ pub struct Proxy {
 /// What all connections see.
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     mood: watch::Sender<Mood>,
     trap: Trap,
     /// How many connections of each age there are.
@@ -74,7 +74,7 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound socket has an address");
         listener.set_nonblocking(true).expect("a socket can be asked not to block");
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             mood: watch::Sender::default(),
             trap: Trap::default(),
             living: Mutex::default(),
@@ -99,6 +99,11 @@ impl Proxy {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// New connections lead elsewhere. What is open stays where it is.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
     /// A URL with this proxy's host and port instead of the server's.

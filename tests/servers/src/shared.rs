@@ -4,7 +4,7 @@
 
 use crate::{
     postgres::{Durability, Postgres},
-    psql::{beside, fresh_database},
+    psql::{beside, fresh_database, sql},
 };
 use std::{env, sync::OnceLock};
 
@@ -18,9 +18,11 @@ pub const POOLER: &str = "LOBSTER_TEST_PGBOUNCER";
 /// same again where there is no pooler.
 pub fn by_the_pooler(direct: &str) -> String {
     let Ok(pooler) = env::var(POOLER) else { return direct.to_owned() };
-    let (direct, database) = (direct.split('?').next().unwrap_or(direct), direct.rsplit('/').next().unwrap_or(""));
+    let direct = direct.split('?').next().unwrap_or(direct);
+    let (user, database) = (direct.rsplit_once('@').map_or("", |(user, _)| user), direct.rsplit('/').next().unwrap_or(""));
     let encoded: String = direct.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    format!("{}?lobster_pooled=true&lobster_direct={encoded}", beside(&pooler, database))
+    let host = pooler.rsplit_once('@').map_or(&*pooler, |(_, host)| host);
+    format!("{}?lobster_pooled=true&lobster_direct={encoded}", beside(&format!("{user}@{host}"), database))
 }
 
 /// The URL of a fresh database: on the server that `LOBSTER_TEST_POSTGRES` names, else on a private one of this process.
@@ -34,4 +36,23 @@ pub fn postgres() -> String {
         PRIVATE.get_or_init(start).url()
     });
     fresh_database(&url).unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+/// The URL of the same database for a role of its own in a group; both are made by a person who applies `schema`. The role may do as it
+/// likes in `public`.
+///
+/// # Panics
+/// With what the server said.
+pub fn as_member(url: &str, group: &str, schema: &str) -> String {
+    let (user, rest) = url.split_once('@').unwrap_or_else(|| panic!("{url} names no user"));
+    let database = rest.split('?').next().and_then(|rest| rest.rsplit('/').next()).unwrap_or("");
+    let name = format!("{group}_{database}");
+    let role = format!(
+        "{schema}\nCREATE ROLE {name} LOGIN IN ROLE {group};\nGRANT ALL ON SCHEMA public TO {name};\n\
+         ALTER DATABASE {database} SET search_path = public;\n\
+         ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO {name};"
+    );
+    sql(url, &role).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let scheme = user.split_once("://").map_or("postgres", |(scheme, _)| scheme);
+    format!("{scheme}://{name}@{rest}")
 }

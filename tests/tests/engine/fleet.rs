@@ -3,6 +3,8 @@
 //! Rule: who asks is told by others, and who goes hands over; no step is run again.
 
 mod calendar;
+mod failover;
+mod outage;
 
 use lobster_core::{Client, Ctx, Result, task};
 use lobster_tests::{
@@ -81,6 +83,26 @@ impl Drop for Node {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
+}
+
+/// A lease that a slow machine does not lose.
+const CALM: &[(&str, &str)] = &[("CALM_LEASE", "1")];
+
+/// What the server says, in one line.
+fn ask(place: &Place, what: &str) -> String {
+    lobster_servers::psql::sql(place.database(), what).unwrap().replace('\n', " ")
+}
+
+/// The nodes that live, in their order.
+fn living(place: &Place) -> String {
+    ask(place, "SELECT incarnation FROM lobster.nodes WHERE state = 0 ORDER BY 1")
+}
+
+/// Waits until every living node has beaten so often from now on.
+fn until_beaten(place: &Place, times: u32) {
+    let beats = ask(place, "SELECT min(beat) FROM lobster.nodes WHERE state = 0");
+    let beaten = format!("SELECT min(beat) >= {beats} + {times} FROM lobster.nodes WHERE state = 0");
+    while ask(place, &beaten) != "t" {}
 }
 
 /// Submits one run after the other, each when the last has ended, until it is enough.

@@ -1,10 +1,14 @@
 //! Transactional steps: what a step writes and its record are committed together, or not at all.
 
 use lobster_core::{
-    Ctx, Lobster, PgTx, Result, RunFailed, SqliteTx, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
+    Ctx, Lobster, PgTx, Result, RunFailed, Settings, SqliteTx, StepCtx, StepErrorExt, StepFailed, StepFailedKind, step,
     store::memory::MemoryTx, task,
 };
-use lobster_tests::{Place, happen, happened};
+use lobster_tests::{
+    Place,
+    flaky::{Flaky, Mood},
+    happen, happened, tiers,
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -377,4 +381,32 @@ async fn they_run_beside_other_steps_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn they_run_beside_other_steps_on_postgres() {
     they_run_beside_other_steps(Bank::postgres().await).await;
+}
+
+#[task]
+async fn tells(ctx: Ctx, order: Transfer) -> Result<i64> {
+    let booked = book(&ctx, &order).await;
+    happen(&order.world, "shown");
+    Ok(booked?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_body_is_shown_what_it_booked_after_a_cancel_that_was_told_with_it() {
+    let place = Place::memory();
+    let theirs = tiers(&place).await;
+    let (flaky, ours) = Flaky::wrap(&theirs);
+    let lobster = Lobster::open("memory:").tiers(ours).settings(Settings::test()).task(tells).start().await.unwrap();
+    let other = Lobster::open("memory:").tiers(theirs).settings(Settings::test()).connect().await.unwrap();
+    flaky.set(Mood::Deaf);
+    let order = Transfer { world: "memory deaf".into(), from: 1, to: 2, cents: 7 };
+    let run = lobster.submit(tells, order).await.unwrap();
+    // It is booked, and nobody knows.
+    flaky.until_struck(1).await;
+    other.cancel(run.id()).await.unwrap();
+    flaky.set(Mood::Well);
+    assert!(matches!(run.outcome().await, Err(RunFailed::Cancelled(_))));
+    assert_eq!((happened("memory deaf", "body"), happened("memory deaf", "shown")), (1, 0));
+    let steps = lobster.show(run.id()).await.unwrap().steps;
+    assert_eq!(steps.len(), 1, "what was booked is recorded: {steps:?}");
+    lobster.shutdown(Duration::from_secs(5)).await;
 }

@@ -3,7 +3,11 @@
 //! Invariant: reading never waits for writing, so that what is held piles up here and its sender notices nothing.
 
 use super::{End, Mood, Shared, held::Held, trap::Sprung};
-use std::{future::pending, io, sync::Arc};
+use std::{
+    future::pending,
+    io,
+    sync::{Arc, PoisonError},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -51,10 +55,11 @@ impl Connection {
 
     /// Serves a client to the end.
     pub async fn serve(self, mut client: TcpStream) {
+        let target = *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner);
         let connected = tokio::select! {
             biased;
             why = interrupted(self.mood.clone(), self.age) => return self.end(why, client, None).await,
-            connected = TcpStream::connect(self.shared.target) => connected,
+            connected = TcpStream::connect(target) => connected,
         };
         let Ok(mut server) = connected else { return };
         // A delay is what the test asked for, and nothing else.

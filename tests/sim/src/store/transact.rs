@@ -197,7 +197,7 @@ impl Line {
         }
         if !world.healed() && world.faults().chance(world.swarm.refused) {
             world.met(Call::Commit, Fault::Refused);
-            self.tell(Ok(Transacted::Failed("a deferred constraint/0".to_owned())));
+            self.tell(Ok(Transacted::Failed(format!("a deferred constraint/{}", world.token()))));
             return None;
         }
         *lock(&self.row) = Some(row.clone());

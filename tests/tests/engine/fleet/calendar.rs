@@ -4,25 +4,6 @@
 use super::*;
 use lobster_servers::postgres::{Durability, Postgres};
 
-const CALM: &[(&str, &str)] = &[("CALM_LEASE", "1")];
-
-/// What the server says, in one line.
-fn ask(place: &Place, what: &str) -> String {
-    lobster_servers::psql::sql(place.database(), what).unwrap().replace('\n', " ")
-}
-
-/// The nodes that live, in their order.
-fn living(place: &Place) -> String {
-    ask(place, "SELECT incarnation FROM lobster.nodes WHERE state = 0 ORDER BY 1")
-}
-
-/// Waits until every living node has beaten so often from now on.
-fn until_beaten(place: &Place, times: u32) {
-    let beats = ask(place, "SELECT min(beat) FROM lobster.nodes WHERE state = 0");
-    let beaten = format!("SELECT min(beat) >= {beats} + {times} FROM lobster.nodes WHERE state = 0");
-    while ask(place, &beaten) != "t" {}
-}
-
 #[test]
 fn postgres_whose_calendar_is_set_by_a_minute_under_load_takes_no_living_node_for_dead() {
     let server = Postgres::start_with_calendar(Durability::Fast).unwrap();
