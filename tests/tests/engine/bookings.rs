@@ -102,7 +102,7 @@ async fn every_booking_is_made_once(place: fn() -> Place) {
         let all: BTreeMap<i64, (i64, i64)> = (0..4 * RUNS).map(|number| (number, (1, 1))).collect();
         assert_eq!(bank.booked().await, all, "{point}");
     }
-    assert!(kills >= 2 * u32::try_from(POINTS.len()).unwrap(), "{kills} kills are too few to show anything");
+    assert!(kills >= passes.min(2) * u32::try_from(POINTS.len()).unwrap(), "{kills} kills are too few to show anything");
 }
 
 #[tokio::test(flavor = "multi_thread")]
