@@ -6,7 +6,7 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     shared,
 };
-use lobster_store::contract::{Answer, Batch, Failed, Offer, Row};
+use lobster_store::contract::{Answer, Batch, Failed, Grant, Hold, Offer, Row, Transacted, Work};
 use std::{
     process::Command,
     sync::{
@@ -15,6 +15,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tokio::sync::oneshot;
 
 fn private(durability: Durability) -> Arc<Postgres> {
     Arc::new(Postgres::start(durability).expect("a private server can be started"))
@@ -193,33 +194,91 @@ fn timeouts_of_the_server_and_a_read_only_database_are_unavailable() {
     });
 }
 
+/// Work in a transaction: tells that it began, and lasts until it is told to end; nothing is kept.
+fn lasting() -> (Work, oneshot::Receiver<()>, oneshot::Sender<()>) {
+    let ((begins, begun), (ends, ended)) = (oneshot::channel(), oneshot::channel());
+    let work: Work = Box::new(move |_| {
+        Box::pin(async move {
+            begins.send(()).ok();
+            ended.await.ok();
+            None
+        })
+    });
+    (work, begun, ends)
+}
+
 #[test]
-fn a_server_or_a_process_without_a_free_connection_is_unavailable() {
+fn a_process_without_a_free_connection_is_unavailable_for_that_work_only() {
+    let url = shared::postgres();
+    block_on(async {
+        let me = incarnation(1);
+        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=500")).await;
+        let grants = owner(&few.tiers, me, 3).await;
+        let transacts = |grant: &Grant, work| {
+            let (tiers, Grant { run, epoch, .. }) = (few.tiers.clone(), grant.clone());
+            let hold = Hold { incarnation: me, run, epoch, head: 1, most: LONG };
+            tokio::spawn(async move { tiers.journal.transact(hold, work).await })
+        };
+        let (work, begun, ends) = lasting();
+        let lasts = transacts(&grants[0], work);
+        soon(begun).await.expect("it begins");
+        // The one connection for transactions is lent.
+        let (work, begun, _ends) = lasting();
+        let refused = failed(soon(transacts(&grants[1], work)).await.expect("it does not panic"));
+        assert!(matches!(&refused, Failed::Unavailable(why) if why.contains("are busy")), "{refused}");
+        assert!(begun.await.is_err(), "its work has not begun");
+        // Everything else has another.
+        insist(&few.tiers, me, &grants[2], 1, true).await;
+        ends.send(()).expect("it waits");
+        assert_eq!(soon(lasts).await.expect("it does not panic").expect("it is answered"), Transacted::Undone);
+        let (work, _begun, ends) = lasting();
+        ends.send(()).expect("it will wait");
+        assert_eq!(
+            soon(transacts(&grants[1], work)).await.expect("it does not panic").expect("it is answered"),
+            Transacted::Undone
+        );
+    });
+}
+
+#[test]
+fn a_call_that_outlasts_its_deadline_is_unknown_and_a_role_without_connections_is_told_so() {
     let url = shared::postgres();
     block_on(async {
         let mut person = Session::of(&url).await;
         let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=500")).await;
         let grant = owner(&few.tiers, incarnation(1), 1).await.remove(0);
         person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;
-        let (tiers, run) = (few.tiers.clone(), grant.run);
+        let (tiers, began) = (few.tiers.clone(), Instant::now());
         let waits = Batch { patient: Some(LONG), ..batch(incarnation(1), true, vec![offer(&grant, 1)]) };
-        let waits = tokio::spawn(async move { tiers.journal.append(waits).await });
-        let began = Instant::now();
-        // The one connection waits, until it is given up; whoever comes meanwhile gets none.
-        let mut busy = false;
-        while !waits.is_finished() {
-            busy |= matches!(few.tiers.catalog.outcomes(&[run]).await, Err(Failed::Unavailable(why)) if why.contains("busy"));
-        }
-        let late = failed(waits.await.expect("it does not panic"));
+        let late = failed(tiers.journal.append(waits).await);
         assert!(matches!(late, Failed::Unknown(_)) && began.elapsed() < Duration::from_secs(10), "{late}");
         person.tell("COMMIT").await;
         insist(&few.tiers, incarnation(1), &grant, 1, true).await;
-        println!("refused meanwhile: {busy}");
 
         let name = format!("many_{}", database(&url));
         person.tell(&format!("CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")).await;
         let failed = failed(try_process(&role(&url, &name)).await);
         assert!(matches!(&failed, Failed::Unavailable(why) if why.contains("no more connections")), "{failed}");
+    });
+}
+
+#[test]
+fn a_server_that_is_too_old_is_refused_before_anything_is_written() {
+    let url = shared::postgres();
+    block_on(async {
+        let mut person = Session::of(&url).await;
+        // It says of itself that it is of 2021.
+        let settings = format!(
+            "CREATE SCHEMA of_2021;
+            CREATE FUNCTION of_2021.current_setting(name text) RETURNS text LANGUAGE sql AS $$ SELECT CASE name
+                WHEN 'server_version_num' THEN '130005' WHEN 'server_version' THEN '13.5' ELSE pg_catalog.current_setting(name) END $$;
+            ALTER DATABASE {} SET search_path = of_2021, pg_catalog",
+            database(&url)
+        );
+        person.tell(&settings).await;
+        let old = failed(try_process(&url).await);
+        assert!(matches!(&old, Failed::Refused(why) if why == "PostgreSQL 13.5 is too old: 14 is needed"), "{old}");
+        assert_eq!(person.ask("SELECT to_regnamespace('lobster')::text").await, "");
     });
 }
 
