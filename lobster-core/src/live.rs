@@ -329,11 +329,7 @@ impl Live {
 
     /// Stops the body at once. The first interrupt counts, unless a graver one follows.
     pub fn interrupt(&self, interrupt: Interrupt) {
-        let mut inner = self.lock();
-        if inner.interrupt.as_ref().is_none_or(|current| current.rank() < interrupt.rank()) {
-            inner.interrupt = Some(interrupt);
-        }
-        drop(inner);
+        self.lock().interrupt(interrupt);
         self.ring();
     }
 
@@ -374,15 +370,15 @@ impl Live {
     /// Somebody wants something from this run.
     pub fn attend(&self, cancel: bool, wake: u64) {
         let mut inner = self.lock();
-        let woken = wake > inner.wake;
         inner.cancel |= cancel;
-        drop(inner);
         if cancel {
-            self.interrupt(Interrupt::Cancel);
-        } else if woken {
+            inner.interrupt(Interrupt::Cancel);
+        } else if wake > inner.wake {
             // What woke it is read by a restore: one path for news, whether they came before or after the claim.
-            self.interrupt(Interrupt::Release);
+            inner.interrupt(Interrupt::Release);
         }
+        drop(inner);
+        self.ring();
     }
 
     /// No step starts any more; the run goes back as soon as nothing is under way.
@@ -393,6 +389,13 @@ impl Live {
 }
 
 impl Inner {
+    /// As [`Live::interrupt`], for whoever has the lock, and rings when he has let go of it: no body is shown what came with the interrupt.
+    pub fn interrupt(&mut self, interrupt: Interrupt) {
+        if self.interrupt.as_ref().is_none_or(|current| current.rank() < interrupt.rank()) {
+            self.interrupt = Some(interrupt);
+        }
+    }
+
     /// Deltas that the store has not acknowledged.
     pub fn lag(&self) -> u64 {
         self.next - 1 - self.stored.seq

@@ -1,5 +1,5 @@
-//! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied, and so
-//! `transact`; `claim` held on its way there or back.
+//! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied;
+//! `transact` answered so when it is deaf; `claim` held on its way there or back.
 //!
 //! Invariant: it changes no answer except as told.
 
@@ -84,7 +84,7 @@ impl Flaky {
     pub fn set_claims(&self, claims: Claims) {
         self.claims.send_replace(claims);
     }
-    /// Appends and claims that met something else than `Well` so far.
+    /// Appends, transactions and claims that met something else than `Well` so far.
     pub fn struck(&self) -> u64 {
         *self.struck.borrow()
     }

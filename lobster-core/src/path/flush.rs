@@ -122,11 +122,11 @@ pub(crate) fn answered(live: &Live, offer: &Offer, synced: bool, answer: Option<
             judge(inner, offer, synced, seen)
         }
     };
-    drop(guard);
-    match news {
-        Some(interrupt) => live.interrupt(interrupt),
-        None => live.ring(),
+    if let Some(interrupt) = news {
+        inner.interrupt(interrupt);
     }
+    drop(guard);
+    live.ring();
 }
 
 /// A transaction has committed this row: the store holds it, and everything before it, synced.

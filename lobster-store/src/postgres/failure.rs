@@ -32,6 +32,11 @@ fn changed_tables(told: &PgDatabaseError) -> bool {
     told.code() == "0A000" && told.routine() == Some("RevalidateCachedQuery")
 }
 
+/// The server answers that it will not or can not do this, rather than that it is about to end.
+pub(super) fn is_refusal(error: &Error) -> bool {
+    told(error).is_some_and(|told| told.severity() == PgSeverity::Error && !told.code().starts_with("57"))
+}
+
 /// After such an error a connection is as good as before.
 pub(super) fn leaves_connection(error: &Error) -> bool {
     told(error).is_some_and(|told| told.severity() == PgSeverity::Error)

@@ -4,9 +4,9 @@
 
 use super::{
     Postgres,
+    newest::Newest,
     options::Options,
     pool::Pool,
-    primary::Primary,
     schema,
     sql::{Args, get, get_node_state, get_u32, get_u64},
     times::SERVER_MS,
@@ -41,16 +41,16 @@ pub(super) struct Mine {
 pub(super) struct Line {
     options: Options,
     name: String,
-    primary: Arc<Primary>,
+    newest: Arc<Newest>,
     clock: Arc<dyn Clock>,
     pool: Mutex<Option<(ThreadId, Arc<Pool>)>>,
 }
 
 impl Line {
-    pub(super) fn new(options: &Options, name: &str, primary: Arc<Primary>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: &Options, name: &str, newest: Arc<Newest>, clock: Arc<dyn Clock>) -> Self {
         let options =
             Options { connect: options.direct.clone(), pooled: options.pooled && !options.has_direct, ..options.clone() };
-        Self { options: options.connections(1), name: name.to_owned(), primary, clock, pool: Mutex::default() }
+        Self { options: options.connections(1), name: name.to_owned(), newest, clock, pool: Mutex::default() }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -59,7 +59,7 @@ impl Line {
         match &*place {
             Some((thread, pool)) if *thread == me => pool.clone(),
             _ => {
-                let pool = Arc::new(Pool::new(&self.options, &self.name, self.primary.clone(), self.clock.clone()));
+                let pool = Arc::new(Pool::new(&self.options, &self.name, self.newest.clone(), self.clock.clone()));
                 *place = Some((me, pool.clone()));
                 pool
             }

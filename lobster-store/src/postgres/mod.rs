@@ -13,11 +13,11 @@ mod failure;
 mod fold;
 mod journal;
 mod members;
+mod newest;
 mod one;
 mod options;
 mod planted;
 mod pool;
-mod primary;
 mod recording;
 mod revoke;
 mod roles;
@@ -120,11 +120,11 @@ impl Postgres {
                 None
             }
         };
-        let primary = Arc::<primary::Primary>::default();
-        let pool = Arc::new(pool::Pool::new(&options, &connections, primary.clone(), clock.clone()));
-        let business = pool::Pool::new(&options, &connections, primary.clone(), clock.clone());
-        let hints = wake::Hints::new(&options, &connections, &pool).await;
-        let lease = members::Line::new(&options, &connections, primary, clock.clone());
+        let newest = Arc::<newest::Newest>::default();
+        let pool = Arc::new(pool::Pool::new(&options, &connections, newest.clone(), clock.clone()));
+        let business = pool::Pool::new(&options, &connections, newest.clone(), clock.clone());
+        let hints = wake::Hints::new(&options, &connections, &newest, &pool).await;
+        let lease = members::Line::new(&options, &connections, newest, clock.clone());
         let members = RwLock::default();
         let appends = append::Texts::new(&options.schema);
         let append_one = schema::qualified(one::ONE, &options.schema);

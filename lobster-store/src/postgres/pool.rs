@@ -8,8 +8,8 @@
 
 use super::{
     failure::{self, Stage},
+    newest::{Newest, Timeline},
     options::Options,
-    primary::{Primary, Timeline},
 };
 use crate::contract::{Boot, Clock, Failed, Result};
 use sqlx::{
@@ -40,7 +40,7 @@ pub(super) struct Pool {
     deadline: Duration,
     clock: Arc<dyn Clock>,
     places: Semaphore,
-    primary: Arc<Primary>,
+    newest: Arc<Newest>,
     idle: Mutex<Vec<(Open, Boot)>>,
 }
 
@@ -51,14 +51,14 @@ struct Open {
 }
 
 impl Pool {
-    pub(super) fn new(options: &Options, name: &str, primary: Arc<Primary>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: &Options, name: &str, newest: Arc<Newest>, clock: Arc<dyn Clock>) -> Self {
         Self {
             options: named(&options.connect, options.pooled, name),
             pooled: options.pooled,
             deadline: options.deadline,
             clock,
             places: Semaphore::new(options.connections as usize),
-            primary,
+            newest,
             idle: Mutex::default(),
         }
     }
@@ -115,17 +115,14 @@ impl Pool {
     async fn connected(&self) -> Result<Open> {
         while let Some((mut open, since)) = self.take_idle() {
             let fresh = self.clock.boot().since(since) < STALE;
-            if self.primary.is_newest(open.timeline)
-                && (fresh || matches!(timeout(CHECK, open.connection.ping()).await, Some(Ok(()))))
-            {
+            if self.newest.is(open.timeline) && (fresh || matches!(timeout(CHECK, open.connection.ping()).await, Some(Ok(())))) {
                 return Ok(open);
             }
             // The others have been idle for longer still: what took this one took them.
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         let mut connection = connect(&self.options).await?;
-        let timeline = Timeline::of(&mut connection).await?;
-        self.primary.admit(timeline)?;
+        let timeline = self.newest.admit(&mut connection).await?;
         Ok(Open { connection, timeline })
     }
 
@@ -244,6 +241,9 @@ impl Lent<'_> {
     /// Ends a transaction that has changed something.
     pub(super) async fn commit(mut self) -> Result<()> {
         let pool = self.pool;
+        if !pool.newest.is(self.timeline) {
+            return Err(Failed::Unavailable("another server was promoted meanwhile".to_owned()));
+        }
         pool.within(Stage::Write, self.simple(Stage::Write, "COMMIT")).await?;
         self.give_back();
         Ok(())

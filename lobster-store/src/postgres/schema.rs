@@ -8,8 +8,9 @@
 //! 2 held, from 3 ended. No foreign keys lead to `runs`: they would lock its rows.
 
 use super::{
+    newest,
     options::Options,
-    pool, primary,
+    pool,
     roles::{self, Role},
     sql::get,
 };
@@ -295,7 +296,7 @@ async fn check_server(connection: &mut PgConnection) -> Result<&'static str> {
     let row = rows.first().ok_or_else(|| Failed::Internal("a SELECT without a row".to_owned()))?;
     new_enough(get(row, 0)?, get(row, 1)?)?;
     if get::<bool>(row, 2)? {
-        return Err(primary::standby());
+        return Err(newest::is_standby());
     }
     let isolation: String = get(row, 3)?;
     if isolation != "read committed" {

@@ -8,16 +8,17 @@
 use super::{
     Postgres,
     failure::Stage,
+    newest::{Newest, Timeline},
     options::Options,
     pool::{self, Pool},
     sql::Args,
 };
 use crate::contract::Wake;
 use async_trait::async_trait;
-use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use std::{
     sync::{
-        Arc, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -43,13 +44,12 @@ pub(super) struct Hints {
 
 impl Hints {
     /// Begins to listen, and to speak. What is said from now on is heard, if the server can be reached.
-    pub(super) async fn new(options: &Options, name: &str, pool: &Arc<Pool>) -> Arc<Self> {
+    pub(super) async fn new(options: &Options, name: &str, newest: &Arc<Newest>, pool: &Arc<Pool>) -> Arc<Self> {
         let hints = Arc::new(Self { heard: AtomicBool::new(false), count: watch::Sender::new(0), bell: Arc::default() });
         // Fifty bytes of a long name are enough: whoever hears of others looks once too often.
         let channel = format!("lobster_{:.50}", options.schema);
         if !options.pooled || options.has_direct {
-            let lines = PgPoolOptions::new().max_connections(1).connect_lazy_with(pool::named(&options.direct, false, name));
-            let ear = Ear { lines, channel: channel.clone(), name: name.to_owned() };
+            let ear = Ear::new(pool::named(&options.direct, false, name), newest.clone(), channel.clone(), name.to_owned());
             let listener = pool::timeout(AGAIN, ear.open()).await.flatten();
             if listener.is_none() {
                 tracing::warn!("hints of other processes cannot be heard yet: their work is found by polling");
@@ -91,11 +91,28 @@ async fn speak(hints: Weak<Hints>, bell: Arc<Notify>, pool: Weak<Pool>, channel:
 /// What a listener needs.
 struct Ear {
     lines: PgPool,
+    newest: Arc<Newest>,
+    /// Of the server that is listened to.
+    timeline: Arc<Mutex<Option<Timeline>>>,
     channel: String,
     name: String,
 }
 
 impl Ear {
+    fn new(options: PgConnectOptions, newest: Arc<Newest>, channel: String, name: String) -> Self {
+        let timeline = Arc::<Mutex<_>>::default();
+        let (measure, found) = (newest.clone(), timeline.clone());
+        let lines = PgPoolOptions::new().max_connections(1).after_connect(move |connection, _| {
+            let (measure, found) = (measure.clone(), found.clone());
+            Box::pin(async move {
+                let admitted = measure.admit(connection).await.map_err(|failed| sqlx::Error::Protocol(failed.to_string()))?;
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = admitted;
+                Ok(())
+            })
+        });
+        Self { lines: lines.connect_lazy_with(options), newest, timeline, channel, name }
+    }
+
     async fn open(&self) -> Option<PgListener> {
         let mut listener = PgListener::connect_with(&self.lines).await.ok()?;
         listener.listen(&self.channel).await.ok()?;
@@ -106,7 +123,7 @@ impl Ear {
         while hints.strong_count() > 0 {
             if let Some(listener) = &mut listener {
                 hints.upgrade().inspect(|hints| hints.heard.store(true, Ordering::Relaxed));
-                while let Some(said) = hear(&hints, listener).await {
+                while let Some(said) = self.hear(&hints, listener).await {
                     match hints.upgrade() {
                         None => return,
                         Some(hints) if said != self.name => hints.stir(),
@@ -115,6 +132,8 @@ impl Ear {
                 }
             }
             hints.upgrade().inspect(|hints| hints.heard.store(false, Ordering::Relaxed));
+            // The one connection goes back first.
+            drop(listener.take());
             super::pause(AGAIN).await;
             listener = self.open().await;
             // What was said meanwhile is not heard.
@@ -123,18 +142,19 @@ impl Ear {
             }
         }
     }
-}
 
-/// What was said; empty after the connection was lost and made anew. `None`: it is lost.
-async fn hear(hints: &Weak<Hints>, listener: &mut PgListener) -> Option<String> {
-    loop {
-        match pool::timeout(AGAIN, listener.try_recv()).await {
-            Some(Ok(Some(said))) => return Some(said.payload().to_owned()),
-            Some(Ok(None)) => return Some(String::new()),
-            Some(Err(_)) => return None,
-            // Nobody may be left to listen for.
-            None if hints.strong_count() == 0 => return Some(String::new()),
-            None => {}
+    /// What was said; empty after the connection was lost and made anew. `None`: it is lost, or leads to a server that nobody speaks to any more.
+    async fn hear(&self, hints: &Weak<Hints>, listener: &mut PgListener) -> Option<String> {
+        loop {
+            match pool::timeout(AGAIN, listener.try_recv()).await {
+                Some(Ok(Some(said))) => return Some(said.payload().to_owned()),
+                Some(Ok(None)) => return Some(String::new()),
+                Some(Err(_)) => return None,
+                // Nobody may be left to listen for.
+                None if hints.strong_count() == 0 => return Some(String::new()),
+                None if !self.newest.is(*self.timeline.lock().unwrap_or_else(PoisonError::into_inner)) => return None,
+                None => {}
+            }
         }
     }
 }

@@ -212,7 +212,7 @@ fn a_process_without_a_free_connection_is_unavailable_for_that_work_only() {
     let url = shared::postgres();
     block_on(async {
         let me = incarnation(1);
-        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=500")).await;
+        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=3000")).await;
         let grants = owner(&few.tiers, me, 3).await;
         let transacts = |grant: &Grant, work| {
             let (tiers, Grant { run, epoch, .. }) = (few.tiers.clone(), grant.clone());

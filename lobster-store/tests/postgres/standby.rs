@@ -5,8 +5,9 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     proxy::Proxy,
 };
-use lobster_store::contract::{Beat, Boot, Failed, Grant, Submitted};
+use lobster_store::contract::{Beat, Boot, Failed, Grant, Hold, Submitted, Work};
 use std::net::{Ipv4Addr, SocketAddr};
+use tokio::sync::oneshot;
 
 fn address(server: &Postgres) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, server.port()).into()
@@ -183,21 +184,55 @@ fn an_old_primary_that_comes_back_is_not_spoken_to() {
 }
 
 #[test]
-fn a_connection_to_an_old_primary_that_lives_on_is_given_up_when_the_new_one_is_seen() {
+fn an_old_primary_that_lives_on_is_given_up_when_the_new_one_is_seen() {
     let server = Postgres::start(Durability::Full).expect("a private server can be started");
     let url = server.fresh_database();
     let standby = server.standby(false);
     let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
     block_on(async {
         let (me, (proxy, process, grants)) = (incarnation(1), two_histories(&server, &standby, &url).await);
+        let ((begins, begun), (ends, ended)) = (oneshot::channel(), oneshot::channel::<()>());
+        let lasts = tokio::spawn({
+            let (tiers, Grant { run, epoch, .. }) = (process.tiers.clone(), grants[0].clone());
+            let work: Work = Box::new(move |_| {
+                Box::pin(async move {
+                    begins.send(()).ok();
+                    ended.await.ok();
+                    Some(row(run, epoch, 2))
+                })
+            });
+            async move { tiers.journal.transact(Hold { incarnation: me, run, epoch, head: 2, most: LONG }, work).await }
+        });
+        soon(begun).await.expect("the transaction begins");
         standby.promote();
         proxy.lead_to(address(&standby));
-        append_one(&process.tiers, me, &grants[0], 2, true).await;
-        assert_eq!(rows(&url, &grants[0]).await, "2", "nobody has told");
+        append_one(&process.tiers, me, &grants[1], 2, true).await;
+        assert_eq!(rows(&url, &grants[1]).await, "2", "nobody has told");
+
         // The lease has a connection of its own: its first leads to the new one.
         let beat = Beat { seq: 1, at: Boot::default(), lapsed: false };
         process.tiers.members.renew(me, beat).await.expect("the new primary takes beats");
-        append_one(&process.tiers, me, &grants[1], 2, true).await;
-        assert_eq!((rows(&other, &grants[1]).await, rows(&url, &grants[1]).await), ("2".to_owned(), "1".to_owned()));
+        let heard = process.tiers.wake.hints();
+        ends.send(()).expect("it waits");
+        let late = failed(soon(lasts).await.expect("it does not panic"));
+        assert!(matches!(&late, Failed::Unavailable(why) if why.contains("promoted")), "{late}");
+        append_one(&process.tiers, me, &grants[0], 2, true).await;
+        assert_eq!((rows(&other, &grants[0]).await, rows(&url, &grants[0]).await), ("2".to_owned(), "1".to_owned()));
+
+        // Hints are heard of the new one.
+        let (speaker, mut eye) = (crate::kit::process(&other).await, Session::of(&other).await);
+        let speaks = async {
+            loop {
+                speaker.tiers.wake.hint();
+                eye.ask("SELECT 1::text").await;
+            }
+        };
+        soon(async {
+            tokio::select! {
+                _ = process.tiers.wake.hinted(heard) => {}
+                () = speaks => {}
+            }
+        })
+        .await;
     });
 }

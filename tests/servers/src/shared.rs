@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{env, sync::OnceLock};
 
-/// Names the server of a run: the URL of a superuser.
+/// Names the server of a run: the URL of a superuser. What a run makes there stays: databases (`t..`) and roles of the same names.
 pub const VARIABLE: &str = "LOBSTER_TEST_POSTGRES";
 
 /// Names the pooler of a run, which stands before its server: the pooler's URL.
@@ -45,14 +45,17 @@ pub fn postgres() -> String {
 /// With what the server said.
 pub fn as_member(url: &str, group: &str, schema: &str) -> String {
     let (user, rest) = url.split_once('@').unwrap_or_else(|| panic!("{url} names no user"));
+    let (scheme, user) = user.split_once("://").unwrap_or(("postgres", user));
+    // A server that asks for passwords gets the same one.
+    let password = user.split_once(':').map_or("", |(_, password)| password);
     let database = rest.split('?').next().and_then(|rest| rest.rsplit('/').next()).unwrap_or("");
     let name = format!("{group}_{database}");
     let role = format!(
-        "{schema}\nCREATE ROLE {name} LOGIN IN ROLE {group};\nGRANT ALL ON SCHEMA public TO {name};\n\
+        "{schema}\nCREATE ROLE {name} LOGIN PASSWORD '{password}' IN ROLE {group};\nGRANT ALL ON SCHEMA public TO {name};\n\
          ALTER DATABASE {database} SET search_path = public;\n\
          ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO {name};"
     );
     sql(url, &role).unwrap_or_else(|error| panic!("{url}: {error}"));
-    let scheme = user.split_once("://").map_or("postgres", |(scheme, _)| scheme);
-    format!("{scheme}://{name}@{rest}")
+    let password = if password.is_empty() { String::new() } else { format!(":{password}") };
+    format!("{scheme}://{name}{password}@{rest}")
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Once for each step, when it is told to.
-#[step(irreversible, in_doubt = retry)]
+#[step(irreversible, in_doubt = retry, max_duration = 600s)]
 async fn pay(_ctx: &StepCtx, world: &str, n: u32) -> Result<u64> {
     let times = happen(world, format!("pay {n}"));
     until(world, &format!("go {n}"), 1).await;
