@@ -40,6 +40,7 @@ fn gone_under_load(leaves: fn(&Postgres), comes_back: fn(&Postgres)) {
     let before = living(&fleet.place);
 
     leaves(&server);
+    // That long: nobody tells when leases end while the server is gone.
     std::thread::sleep(GONE);
     let heard = fleet.world.events().len();
     comes_back(&server);
