@@ -18,7 +18,10 @@ use sqlx::{
     Executor,
     postgres::{PgConnection, PgRow},
 };
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// No row: a standby.
 const ASK: &str = "
@@ -55,7 +58,11 @@ pub(super) fn is_standby() -> Failed {
 
 /// The newest timeline that one process has seen.
 #[derive(Debug, Default)]
-pub(super) struct Newest(Mutex<Option<Timeline>>);
+pub(super) struct Newest {
+    seen: Mutex<Option<Timeline>>,
+    /// It was said that servers do not say.
+    warned: AtomicBool,
+}
 
 impl Newest {
     /// May this new connection be used? If so, what it leads to is what every other is measured by from now on.
@@ -70,9 +77,16 @@ impl Newest {
     }
 
     fn measure(&self, found: Option<Timeline>) -> Result<()> {
-        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = match (*newest, found) {
-            (None, None) => return Ok(()),
+            (None, None) => {
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "the server does not say which timeline it is on: after a failover its predecessor could not be told from it"
+                    );
+                }
+                return Ok(());
+            }
             (Some(_), None) => "the server does not say which timeline it is on, and another one did.".to_owned(),
             (Some(known), Some(found)) if known.system != found.system => {
                 format!("the server is another one, with system identifier {} instead of {}.", found.system, known.system)
@@ -91,7 +105,7 @@ impl Newest {
 
     /// Is this what the newest connection led to?
     pub(super) fn is(&self, timeline: Option<Timeline>) -> bool {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) == timeline
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == timeline
     }
 }
 

@@ -9,16 +9,30 @@ use lobster_store::contract::{Beat, Boot, Failed, Grant, Hold, Submitted, Work};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::oneshot;
 
+/// A server, a standby of its, and a database on both.
+struct Pair {
+    server: Postgres,
+    url: String,
+    standby: Postgres,
+    other: String,
+}
+
+impl Pair {
+    fn start(synchronous: bool) -> Self {
+        let server = Postgres::start(Durability::Full).expect("a private server can be started");
+        let (url, standby) = (server.fresh_database(), server.standby(synchronous));
+        let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+        Self { server, url, standby, other }
+    }
+}
+
 fn address(server: &Postgres) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, server.port()).into()
 }
 
 #[test]
 fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
-    let server = Postgres::start(Durability::Full).expect("a private server can be started");
-    let url = server.fresh_database();
-    let standby = server.standby(true);
-    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    let Pair { server, url, standby, other } = Pair::start(true);
     block_on(async {
         let (me, on_primary) = (incarnation(1), process(&url).await);
         let grant = owner(&on_primary.tiers, me, 1).await.remove(0);
@@ -42,10 +56,7 @@ fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
 
 #[test]
 fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() {
-    let server = Postgres::start(Durability::Full).expect("a private server can be started");
-    let url = server.fresh_database();
-    let standby = server.standby(false);
-    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    let Pair { server, url, standby, other } = Pair::start(false);
     block_on(async {
         let (me, on_primary) = (incarnation(1), process(&url).await);
         let grants = owner(&on_primary.tiers, me, 2).await;
@@ -85,9 +96,7 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
 
 #[test]
 fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
-    let server = Postgres::start(Durability::Full).expect("a private server can be started");
-    let url = server.fresh_database();
-    let standby = server.standby(true);
+    let Pair { server: _server, url, standby, .. } = Pair::start(true);
     block_on(async {
         let (me, writer, mut eye) = (incarnation(1), process(&url).await, Session::of(&url).await);
         let grants = owner(&writer.tiers, me, 2).await;
@@ -152,10 +161,7 @@ async fn rows(url: &str, grant: &Grant) -> String {
 
 #[test]
 fn an_old_primary_that_comes_back_is_not_spoken_to() {
-    let server = Postgres::start(Durability::Full).expect("a private server can be started");
-    let url = server.fresh_database();
-    let standby = server.standby(false);
-    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    let Pair { server, url, standby, other } = Pair::start(false);
     block_on(async {
         let (me, (proxy, process, grants)) = (incarnation(1), two_histories(&server, &standby, &url).await);
         server.kill();
@@ -185,10 +191,7 @@ fn an_old_primary_that_comes_back_is_not_spoken_to() {
 
 #[test]
 fn an_old_primary_that_lives_on_is_given_up_when_the_new_one_is_seen() {
-    let server = Postgres::start(Durability::Full).expect("a private server can be started");
-    let url = server.fresh_database();
-    let standby = server.standby(false);
-    let other = format!("postgres://lobster@127.0.0.1:{}/{}", standby.port(), database(&url));
+    let Pair { server, url, standby, other } = Pair::start(false);
     block_on(async {
         let (me, (proxy, process, grants)) = (incarnation(1), two_histories(&server, &standby, &url).await);
         let ((begins, begun), (ends, ended)) = (oneshot::channel(), oneshot::channel::<()>());
