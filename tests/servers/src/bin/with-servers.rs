@@ -13,6 +13,7 @@ use lobster_servers::{
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     env,
+    mem::ManuallyDrop,
     os::unix::process::ExitStatusExt,
     process::{ExitCode, ExitStatus},
 };
@@ -37,9 +38,10 @@ async fn run() -> Result<ExitStatus, Box<dyn std::error::Error>> {
     let pooled = words.next_if(|word| word == "--pooled").is_some();
     let program = words.next().ok_or("usage: with-servers [--pooled] COMMAND [ARGUMENT..]")?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let server = Postgres::start(Durability::Fast)?;
+    // Cleared away behind this process, as when it is killed: after hundreds of databases that takes longer than anybody has to wait.
+    let server = ManuallyDrop::new(Postgres::start(Durability::Fast)?);
     eprintln!("with-servers: {VARIABLE}={}", server.url());
-    let pooler = if pooled { Some(PgBouncer::start(&server)?) } else { None };
+    let pooler = if pooled { Some(ManuallyDrop::new(PgBouncer::start(&server)?)) } else { None };
     let mut command = Command::new(&program);
     command.args(words).env(VARIABLE, server.url());
     if let Some(pooler) = &pooler {
