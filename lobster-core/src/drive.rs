@@ -30,6 +30,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
 };
+use tokio::sync::Notify;
 
 /// A body, erased: its value encoded, or why it failed.
 pub(crate) type Body = BoxFuture<'static, Result<Payload, Failure>>;
@@ -37,16 +38,20 @@ pub(crate) type Body = BoxFuture<'static, Result<Payload, Failure>>;
 /// Wakes a body. Counted: a live clone that no wait of the engine holds belongs to something foreign.
 struct BodyWaker {
     woken: AtomicBool,
-    live: Arc<Live>,
+    bell: Arc<Notify>,
 }
 
 impl Wake for BodyWaker {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        self.woken.store(true, Ordering::SeqCst);
+        let bell = self.bell.clone();
+        // Let go before the driver counts: nothing tells it when that is done afterwards.
+        drop(self);
+        bell.notify_one();
     }
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::SeqCst);
-        self.live.bell.notify_one();
+        self.bell.notify_one();
     }
 }
 
@@ -74,7 +79,7 @@ pub(crate) async fn drive(live: Arc<Live>, body: Body) {
 }
 
 async fn poll(live: &Arc<Live>, mut body: Body) -> End {
-    let counted = Arc::new(BodyWaker { woken: AtomicBool::new(true), live: live.clone() });
+    let counted = Arc::new(BodyWaker { woken: AtomicBool::new(true), bell: live.bell.clone() });
     let waker = Waker::from(counted.clone());
     let mut noted = false;
     let end = loop {
@@ -497,4 +502,35 @@ impl Inner {
 async fn settled(live: &Live) {
     let settled = live.until(|inner| inner.conducts.is_empty().then_some(()));
     pin!(settled).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Weak, atomic::AtomicUsize};
+
+    /// What holds a waker, counted when the driver is rung.
+    struct Rung {
+        counted: Weak<BodyWaker>,
+        holders: AtomicUsize,
+    }
+
+    impl Wake for Rung {
+        fn wake(self: Arc<Self>) {
+            self.holders.store(self.counted.strong_count(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn whoever_wakes_a_body_has_let_go_of_its_waker_when_the_driver_is_rung() {
+        let bell = Arc::new(Notify::new());
+        let counted = Arc::new(BodyWaker { woken: AtomicBool::new(false), bell: bell.clone() });
+        let rung = Arc::new(Rung { counted: Arc::downgrade(&counted), holders: AtomicUsize::new(0) });
+        let waker = Waker::from(rung.clone());
+        let mut notified = pin!(bell.notified());
+        assert!(notified.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        Waker::from(counted.clone()).wake();
+        assert_eq!(rung.holders.load(Ordering::SeqCst), 1, "only the driver's own");
+        assert!(counted.woken.load(Ordering::SeqCst));
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Live {
     pub shared: Arc<Shared>,
     inner: Mutex<Inner>,
     /// Rings for the driver of this run.
-    pub bell: Notify,
+    pub bell: Arc<Notify>,
     /// Rings for everybody else who waits for this run: acknowledged deltas, interrupts.
     pub turned: Notify,
 }
@@ -318,7 +318,7 @@ impl Live {
             slot,
             shared,
             inner: Mutex::new(inner),
-            bell: Notify::new(),
+            bell: Arc::default(),
             turned: Notify::new(),
         })
     }
