@@ -56,20 +56,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut suspect: Option<Grant> = None;
     let (mut polled, mut looks) = (Boot::default(), 0);
     while !shared.stopping() {
-        let now = shared.host.boot();
-        if now.since(polled) >= shared.settings.run.poll {
-            polled = now;
-            let stride = shared.tiers.wake.stride();
-            // Where a look is dear, suspects are looked for less often: they come from nodes that were revoked.
-            let all = stride == 1 || looks % SUSPECTS == 0 || shared.revoked.swap(false, Ordering::SeqCst);
-            looks += 1;
-            if suspect.is_none() && all {
-                suspect = claim(&shared, 1, true).await.pop();
-            }
-            if shared.may_have_strays() && strays(&shared, suspect.as_ref()).await {
-                shared.no_strays(now);
-            }
-        }
         let (mut more, mut wait) = (false, shared.settings.run.poll);
         match &suspect {
             Some(_) if shared.slots.busy() > 0 => {}
@@ -92,7 +78,22 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 begin(&shared, grants).await;
             }
         }
-        if more && shared.slots.free() > 0 {
+        let now = shared.host.boot();
+        if now.since(polled) >= shared.settings.run.poll {
+            polled = now;
+            let stride = shared.tiers.wake.stride();
+            // Where a look is dear, suspects are looked for less often: they come from nodes that were revoked.
+            let all = stride == 1 || looks % SUSPECTS == 0 || shared.revoked.swap(false, Ordering::SeqCst);
+            looks += 1;
+            if suspect.is_none() && all {
+                suspect = claim(&shared, 1, true).await.pop();
+                more |= suspect.is_some();
+            }
+            if shared.may_have_strays() && strays(&shared, suspect.as_ref()).await {
+                shared.no_strays(now);
+            }
+        }
+        if more && (suspect.is_some() || shared.slots.free() > 0) {
             continue;
         }
         tokio::select! {
