@@ -6,21 +6,38 @@
 #![allow(missing_docs, reason = "tests are named as sentences")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod bad_input;
-mod bookings;
-mod calls;
-mod changes;
+// Also run where nothing of Linux is used (`tests/portable`).
 mod crash;
-mod damage;
-mod eviction;
-mod fleet;
-mod irreversible;
-mod nodes;
-mod poison;
 mod runs;
-mod shutdown;
-mod state;
 mod steps;
+
+#[cfg(not(lobster_portable))]
+mod bad_input;
+#[cfg(not(lobster_portable))]
+mod bookings;
+#[cfg(not(lobster_portable))]
+mod calls;
+#[cfg(not(lobster_portable))]
+mod changes;
+#[cfg(not(lobster_portable))]
+mod damage;
+#[cfg(not(lobster_portable))]
+mod eviction;
+#[cfg(not(lobster_portable))]
+mod fleet;
+#[cfg(not(lobster_portable))]
+mod irreversible;
+#[cfg(not(lobster_portable))]
+mod nodes;
+#[cfg(not(lobster_portable))]
+mod poison;
+#[cfg(not(lobster_portable))]
+mod shutdown;
+#[cfg(not(lobster_portable))]
+mod state;
+#[cfg(not(lobster_portable))]
 mod stores;
+#[cfg(not(lobster_portable))]
 mod submit_in;
+#[cfg(not(lobster_portable))]
 mod transactional;
