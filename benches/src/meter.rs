@@ -146,6 +146,10 @@ impl Meter {
 
 #[async_trait]
 impl Journal for Meter {
+    fn beside(&self) -> Option<usize> {
+        self.inner.beside()
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Failed> {
         let asked = self.mark();
         let answers = self.inner.submit(runs).await?;

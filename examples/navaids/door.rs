@@ -59,6 +59,10 @@ impl Door {
 
 #[async_trait]
 impl Journal for Door {
+    fn beside(&self) -> Option<usize> {
+        self.inner.beside()
+    }
+
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>, Failed> {
         self.full(&batch);
         let rows = batch.offers.iter().flat_map(|offer| &offer.rows);

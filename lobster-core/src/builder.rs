@@ -114,7 +114,9 @@ impl Builder {
         let host = shared.host.clone();
         host.spawn_lease(Box::pin(keeper::run(shared.clone(), node)))
             .map_err(|error| Error::new(crate::ErrorKind::Unavailable, format!("no thread for the lease: {error}")))?;
-        host.spawn(Box::pin(committer::run(shared.clone())));
+        for _ in 0..shared.committer.loops() {
+            host.spawn(Box::pin(committer::run(shared.clone())));
+        }
         host.spawn(Box::pin(worker::run(shared.clone())));
         host.spawn(Box::pin(watch::run(shared.clone(), watch)));
         tracing::info!(node = %shared.member().name, store = %shared.tiers.label, "joined");

@@ -1,4 +1,5 @@
-//! The committer: gathers what all runs have pending and sends it as one statement; the next leaves when the previous returned.
+//! The committer: gathers what all runs have pending and sends it as one statement; the next leaves when the previous returned, or beside
+//! it where the store works on two at once and many runs wait.
 //!
 //! Invariant: a store call is never dropped in flight, and a run has at most one part of a batch at the store.
 
@@ -12,7 +13,7 @@ use lobster_store::contract::{Batch, Offer, Then, limits};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -26,51 +27,97 @@ const BUSY_MAX: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs with something pending.
-#[derive(Default)]
 pub(crate) struct Committer {
-    queue: Mutex<VecDeque<Arc<Live>>>,
+    queue: Mutex<Queue>,
     bell: Notify,
     stopped: AtomicBool,
+    /// What the store says of two batches at once.
+    beside: Option<usize>,
+}
+
+#[derive(Default)]
+struct Queue {
+    runs: VecDeque<Arc<Live>>,
+    /// Loops that have taken a batch, and not looked for the next yet.
+    away: usize,
 }
 
 impl Committer {
+    pub fn new(beside: Option<usize>) -> Self {
+        Self { queue: Mutex::default(), bell: Notify::new(), stopped: AtomicBool::new(false), beside }
+    }
+
+    /// Batches that may be on their way at once.
+    pub fn loops(&self) -> usize {
+        if self.beside.is_some() { 2 } else { 1 }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no code that can panic runs under this lock")
+    }
+
     /// Queues a run, once, whose lock the caller holds.
     pub fn enqueue(&self, live: &Arc<Live>, inner: &mut Inner) {
         if !inner.queued && !inner.in_flight {
             inner.queued = true;
-            self.queue.lock().expect("no code that can panic runs under this lock").push_back(live.clone());
-            self.bell.notify_one();
+            let mut queue = self.queue();
+            queue.runs.push_back(live.clone());
+            if queue.may_leave(self.beside) {
+                self.bell.notify_one();
+            }
         }
     }
 
-    fn take(&self) -> Vec<Arc<Live>> {
-        let mut queue = self.queue.lock().expect("no code that can panic runs under this lock");
-        let count = queue.len().min(limits::BATCH_RUNS);
-        queue.drain(..count).collect()
+    /// The next batch, if there is one that may leave now. `back`: the caller comes back with one.
+    fn take(&self, back: bool) -> Option<Vec<Arc<Live>>> {
+        let mut queue = self.queue();
+        queue.away -= usize::from(back);
+        if !queue.may_leave(self.beside) {
+            return None;
+        }
+        queue.away += 1;
+        let all = queue.runs.len();
+        // Half of them, where the other half can leave as well.
+        let count = self.beside.map_or(all, |few| all.div_ceil(2).max(few));
+        let count = count.min(all).min(limits::BATCH_RUNS);
+        Some(queue.runs.drain(..count).collect())
     }
 
-    /// Ends the loop once nothing is queued.
+    /// Ends the loops once nothing is queued.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.bell.notify_one();
     }
 }
 
-/// The committer's loop.
+impl Queue {
+    /// Is there a batch that need not wait for one that is on its way?
+    fn may_leave(&self, beside: Option<usize>) -> bool {
+        match self.away {
+            0 => !self.runs.is_empty(),
+            1 => beside.is_some_and(|few| self.runs.len() >= few),
+            _ => false,
+        }
+    }
+}
+
+/// A loop of the committer.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let committer = &shared.committer;
-    let mut failures = 0;
+    let (mut failures, mut back) = (0, false);
     loop {
         // Whoever the last answers woke gets its word in before the next batch leaves: fewer, larger batches.
         tokio::task::yield_now().await;
-        let lives = committer.take();
-        if lives.is_empty() {
+        let taken = committer.take(back);
+        back = taken.is_some();
+        let Some(lives) = taken else {
             if committer.stopped.load(Ordering::SeqCst) {
-                return;
+                // The other one is told by this one.
+                return committer.bell.notify_one();
             }
             committer.bell.notified().await;
             continue;
-        }
+        };
         let lives = apart(&shared, lives);
         let (sent, lives) = send(&shared, lives, None).await;
         again(&shared, &lives);

@@ -86,13 +86,14 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(stores: Stores, registry: Registry, client: Client, member: Member) -> Arc<Self> {
         let slots = Slots::new(stores.settings.run.executing);
+        let committer = Committer::new(stores.tiers.journal.beside());
         Arc::new(Self {
             host: stores.host,
             tiers: stores.tiers,
             settings: stores.settings,
             registry,
             lease: Lease::default(),
-            committer: Committer::default(),
+            committer,
             client,
             slots,
             work: Notify::new(),

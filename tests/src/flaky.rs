@@ -110,6 +110,10 @@ impl Flaky {
 
 #[async_trait]
 impl Journal for Flaky {
+    fn beside(&self) -> Option<usize> {
+        self.inner.beside()
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.inner.submit(runs).await
     }

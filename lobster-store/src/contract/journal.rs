@@ -588,6 +588,10 @@ pub struct Attention {
 /// [`Internal`](super::Failed::Internal), a bug. Losing the fence is an answer and no error.
 #[async_trait]
 pub trait Journal: Send + Sync + 'static {
+    /// From how many runs on a second batch is worth sending beside one that is on its way; `None`: never, batches would only wait for each
+    /// other.
+    fn beside(&self) -> Option<usize>;
+
     /// Inserts runs, one answer each in order. Two runs of one key within the call: the second finds the first.
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>>;
 

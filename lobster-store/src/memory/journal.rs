@@ -20,6 +20,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 #[async_trait]
 impl Journal for Memory {
+    fn beside(&self) -> Option<usize> {
+        None
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         if self.strict {
             strict::runs(&runs)?;

@@ -5,12 +5,14 @@
 use super::{
     Postgres,
     failure::Stage,
+    one::{self, ONE},
     planted,
     schema::qualified,
     sql::{Args, for_people, get, get_state, get_u32, get_u64},
     times::Times,
+    wake::spawn,
 };
-use crate::contract::{Answer, Batch, Failed, Offer, Result, Row, RunState, Seen, Then};
+use crate::contract::{Answer, Batch, Failed, Incarnation, Offer, Result, Row, RunState, Seen, Then};
 use sqlx::postgres::{PgArguments, PgRow};
 use uuid::Uuid;
 
@@ -60,7 +62,7 @@ deltas AS (INSERT INTO @deltas (run, seq_from, seq_to, epoch, crc, body)
     due = CASE WHEN s.closes AND s.kind = 1 THEN s.due ELSE r.due END,
     reason = CASE WHEN s.closes THEN s.reason ELSE r.reason END,
     ended = CASE WHEN s.closes AND s.kind = 4 THEN s.ended ELSE r.ended END}
-    FROM seen s WHERE r.id = s.run AND (s.applied > 0 OR s.closes))
+    FROM seen s WHERE r.id = s.run AND r.id = ANY($4::uuid[]) AND (s.applied > 0 OR s.closes))
 SELECT b.run, s.applied, s.closes, s.mine, s.state, s.tail, s.mark, s.cancelled, s.woken,
     CASE WHEN s.run IS NULL THEN EXISTS (SELECT 1 FROM @runs r WHERE r.id = b.run) END AS busy
 FROM b LEFT JOIN seen s ON s.run = b.run";
@@ -112,16 +114,46 @@ fn without(text: &str, [begin, end]: [char; 2], keep: bool) -> String {
 }
 
 /// The statements of all kinds of batches, written once.
-pub(super) struct Texts([String; 8]);
+pub(super) struct Texts {
+    all: [String; 8],
+    pub(super) one: String,
+}
 
 impl Texts {
     pub(super) fn new(schema: &str) -> Self {
         let parts = |at: usize| Parts { waits: at & 1 > 0, leaves: at & 2 > 0, changes: at & 4 > 0 };
-        Self(std::array::from_fn(|at| qualified(&planted::spoilt(&parts(at).text()), schema)))
+        let all = std::array::from_fn(|at| qualified(&planted::spoilt(&parts(at).text()), schema));
+        Self { all, one: qualified(ONE, schema) }
+    }
+
+    fn of(&self, parts: Parts) -> &str {
+        &self.all[parts.number()]
     }
 }
 
+/// Batches on their way at once.
+pub(super) const ABREAST: usize = 2;
+
 impl Postgres {
+    /// Sends the statements of batches with nothing in them, which locks nothing and writes nothing: a new connection has to plan them, and
+    /// that need not take from the time of the first runs.
+    pub(super) fn prepare_batches(&self) {
+        if self.options.pooled {
+            return;
+        }
+        let (pool, texts) = (self.batches.clone(), self.appends.clone());
+        spawn(async move {
+            let (incarnation, times) = (Incarnation(Uuid::nil()), Times::default());
+            let batch = Batch { incarnation, synced: false, patient: None, offers: Vec::new() };
+            for leaves in [false, true] {
+                let parts = Parts { waits: false, leaves, changes: false };
+                // The first batch finds out what is wrong.
+                pool.query(Stage::Read, texts.of(parts), || args(&batch, parts, &times, "off", "0")).await.ok();
+            }
+            pool.query(Stage::Read, &texts.one, one::nothing).await.ok();
+        });
+    }
+
     pub(super) async fn append_batch(&self, batch: Batch) -> Result<Vec<Answer>> {
         if batch.offers.is_empty() {
             return Ok(Vec::new());
@@ -135,8 +167,10 @@ impl Postgres {
         }
         let timeout = batch.patient.map_or_else(|| "0".to_owned(), |most| format!("{}ms", most.as_millis().max(1)));
         let parts = Parts::of(&batch);
-        let text = &self.appends.0[parts.number()];
-        let rows = match self.pool.query(Stage::Write, text, || args(&batch, parts, &self.times, commit, &timeout)).await {
+        let text = self.appends.of(parts);
+        // One that waits has its place among other statements.
+        let pool = if parts.waits { &self.pool } else { &self.batches };
+        let rows = match pool.query(Stage::Write, text, || args(&batch, parts, &self.times, commit, &timeout)).await {
             // Waited for as long as was asked.
             Err(Failed::Unavailable(why)) if batch.patient.is_some() && why.contains("(55P03)") => {
                 return Ok(vec![Answer::Busy; batch.offers.len()]);
@@ -164,7 +198,7 @@ fn answer(offer: &Offer, row: &PgRow) -> Result<Answer> {
     match get::<Option<bool>>(row, 9)? {
         Some(true) => return Ok(Answer::Busy),
         // A run that does not exist: to its holder a lost fence.
-        Some(false) => return Ok(Answer::Seen(crate::contract::decide(None, offer, crate::contract::Incarnation(Uuid::nil())))),
+        Some(false) => return Ok(Answer::Seen(crate::contract::decide(None, offer, Incarnation(Uuid::nil())))),
         None => {}
     }
     let rows = usize::try_from(get::<i64>(row, 1)?).unwrap_or(0);
@@ -283,7 +317,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_batch_has_a_statement_whose_arguments_are_counted_without_a_gap() {
-        for (at, text) in Texts::new("s").0.iter().enumerate() {
+        for (at, text) in Texts::new("s").all.iter().enumerate() {
             let most = (1..).take_while(|n| text.contains(&format!("${n}::")) || *n <= 3).last().unwrap_or(0);
             let (leaves, changes) = (at & 2 > 0, at & 4 > 0);
             assert_eq!(most, 19 + if leaves { 8 } else { 0 } + if changes { 2 } else { 0 }, "{text}");

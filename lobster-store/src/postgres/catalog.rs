@@ -122,7 +122,7 @@ impl Catalog for Postgres {
     async fn outcomes(&self, runs: &[RunId]) -> Result<Vec<Option<Option<Ended>>>> {
         let text = format!(
             "SELECT r.id, r.state, {STANDBY}, o.crc, o.body FROM @runs r LEFT JOIN @outcomes o ON o.run = r.id AND r.state > 2 \
-             WHERE r.id = ANY($1::uuid[])"
+             AND o.run = ANY($1::uuid[]) WHERE r.id = ANY($1::uuid[])"
         );
         let mut answers = Vec::with_capacity(runs.len());
         for runs in runs.chunks(RUNS) {

@@ -47,7 +47,7 @@ orphans AS MATERIALIZED (SELECT f.id, f.due FROM owners o CROSS JOIN LATERAL (
     WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @nodes n WHERE n.incarnation = o.owner AND n.state = 0)),
 taken AS MATERIALIZED (SELECT id FROM (SELECT * FROM ready UNION ALL SELECT * FROM orphans) f ORDER BY due, id LIMIT $5)
 UPDATE @runs r SET state = 1, owner = $2, epoch = r.epoch + 1, attempts = r.attempts + 1, wake_seen = r.wake, reason = ''
-FROM taken WHERE r.id = taken.id
+WHERE r.id = ANY(ARRAY(SELECT id FROM taken))
 RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake, {SERVER_MS}"
     )
 }

@@ -25,7 +25,7 @@ own AS MATERIALIZED (SELECT r.id, r.state FROM @runs r, how WHERE r.id = $3 FOR 
 asked AS (UPDATE @runs r SET cancel = true, wake = r.wake + CASE WHEN own.state = 1 THEN 1 ELSE 0 END,
     state = CASE WHEN own.state = 1 THEN 1 ELSE 5 END, ended = CASE WHEN own.state = 1 THEN NULL ELSE $4::int8 END,
     reason = CASE WHEN own.state = 1 THEN r.reason ELSE '' END
-    FROM own WHERE r.id = own.id AND own.state IN (0, 1, 2)),
+    FROM own WHERE r.id = $3 AND own.state IN (0, 1, 2)),
 ends AS (INSERT INTO @outcomes (run, crc, body) SELECT own.id, $5::int8, $6::bytea FROM own WHERE own.state IN (0, 2))
 SELECT state FROM own";
 
@@ -43,7 +43,7 @@ given AS (INSERT INTO @verdicts_in (run, intent, step, origin, at, crc, body)
 woken AS (UPDATE @runs r SET wake = r.wake + 1,
     due = CASE r.state WHEN 2 THEN own.now WHEN 0 THEN LEAST(r.due, own.now) ELSE r.due END,
     reason = CASE r.state WHEN 2 THEN '' ELSE r.reason END, state = CASE r.state WHEN 2 THEN 0 ELSE r.state END
-    FROM given JOIN own ON own.id = given.run WHERE r.id = given.run)
+    FROM given JOIN own ON own.id = given.run WHERE r.id = $3)
 SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own"
     )
 }
@@ -52,6 +52,12 @@ const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 
 
 #[async_trait]
 impl Journal for Postgres {
+    /// Sessions execute side by side, and while one does, the other's answers are read and its next batch is made. A statement costs as
+    /// much as a few runs in it.
+    fn beside(&self) -> Option<usize> {
+        Some(16)
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.submit_runs(runs).await
     }

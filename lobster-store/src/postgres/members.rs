@@ -50,7 +50,7 @@ impl Line {
     pub(super) fn new(options: &Options, name: &str, newest: Arc<Newest>, clock: Arc<dyn Clock>) -> Self {
         let options =
             Options { connect: options.direct.clone(), pooled: options.pooled && !options.has_direct, ..options.clone() };
-        Self { options: options.connections(1), name: name.to_owned(), newest, clock, pool: Mutex::default() }
+        Self { options, name: name.to_owned(), newest, clock, pool: Mutex::default() }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -59,7 +59,7 @@ impl Line {
         match &*place {
             Some((thread, pool)) if *thread == me => pool.clone(),
             _ => {
-                let pool = Arc::new(Pool::new(&self.options, &self.name, self.newest.clone(), self.clock.clone()));
+                let pool = Arc::new(Pool::new(1, &self.options, &self.name, self.newest.clone(), self.clock.clone()));
                 *place = Some((me, pool.clone()));
                 pool
             }
@@ -146,7 +146,10 @@ impl Members for Postgres {
         let incarnation = node.incarnation;
         let mine = self.hold(&node, self.clock.boot())?;
         match self.join_as(&node, &mine).await {
-            Ok(()) => Ok(Joined { name: mine.0, boot_id: Host::this().boot_id.clone() }),
+            Ok(()) => {
+                self.prepare_batches();
+                Ok(Joined { name: mine.0, boot_id: Host::this().boot_id.clone() })
+            }
             Err(failed) => {
                 // After an unknown outcome there may be a row: the beat file stays, and the same join again finds both.
                 if !matches!(failed, Failed::Unknown(_)) {

@@ -69,6 +69,8 @@ pub struct Postgres {
     installation: String,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
+    /// For batches alone: their statements stay prepared, and nothing else keeps one from leaving.
+    batches: Arc<pool::Pool>,
     /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
     business: pool::Pool,
     /// `synchronous_commit` of synced statements.
@@ -81,8 +83,7 @@ pub struct Postgres {
     hints: Arc<wake::Hints>,
     times: times::Times,
     /// Statements of batches, as they are sent.
-    appends: append::Texts,
-    append_one: String,
+    appends: Arc<append::Texts>,
 }
 
 impl fmt::Debug for Postgres {
@@ -121,18 +122,20 @@ impl Postgres {
             }
         };
         let newest = Arc::<newest::Newest>::default();
-        let pool = Arc::new(pool::Pool::new(&options, &connections, newest.clone(), clock.clone()));
-        let business = pool::Pool::new(&options, &connections, newest.clone(), clock.clone());
+        let of_most = |most| pool::Pool::new(most, &options, &connections, newest.clone(), clock.clone());
+        let pool = Arc::new(of_most(options.connections as usize).of_tier());
+        let batches = Arc::new(of_most(append::ABREAST).of_tier());
+        let business = of_most(options.connections as usize);
         let hints = wake::Hints::new(&options, &connections, &newest, &pool).await;
         let lease = members::Line::new(&options, &connections, newest, clock.clone());
         let members = RwLock::default();
-        let appends = append::Texts::new(&options.schema);
-        let append_one = schema::qualified(one::ONE, &options.schema);
+        let appends = Arc::new(append::Texts::new(&options.schema));
         let store = Arc::new(Self {
             options,
             installation,
             clock,
             pool,
+            batches,
             business,
             synced,
             connections,
@@ -142,7 +145,6 @@ impl Postgres {
             hints,
             times: times::Times::default(),
             appends,
-            append_one,
         });
         let before = store.clock.wall();
         let rows = store.read(&format!("SELECT {SERVER_MS}"), || sql::Args::default().done()).await?;

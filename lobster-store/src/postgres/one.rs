@@ -8,8 +8,9 @@ use super::{
     failure::Stage,
     sql::{Args, get_u64},
 };
-use crate::contract::{Answer, Batch, Offer, Result, Row, RunState, Seen};
+use crate::contract::{Answer, Batch, Incarnation, Mark, Offer, Result, Row, RunId, RunState, Seen, Seq};
 use sqlx::postgres::PgArguments;
+use uuid::Uuid;
 
 /// No row: the fence does not hold, a cancel is asked for, or somebody has locked the row.
 pub(super) const ONE: &str = "
@@ -22,7 +23,7 @@ deltas AS (INSERT INTO @deltas (run, seq_from, seq_to, epoch, crc, body)
     FROM own, unnest($6::int8[], $7::int8[], $8::int8[], $9::bytea[]) AS d(seq_from, seq_to, crc, body))
 UPDATE @runs r SET tail = $10, mark = $11, attempts = CASE WHEN $12 THEN 0 ELSE r.attempts END,
     deaths = CASE WHEN $12 THEN 0 ELSE r.deaths END
-FROM own WHERE r.id = own.id RETURNING own.wake";
+FROM own WHERE r.id = $2 RETURNING own.wake";
 
 impl Postgres {
     /// `None`: nothing was changed, the batch is not of this kind or not acceptable as a whole.
@@ -36,7 +37,10 @@ impl Postgres {
         let Some(last) = offer.rows.last().filter(|_| offer.then.is_none() && offer.rows.iter().all(only_deltas)) else {
             return Ok(None);
         };
-        let rows = self.pool.query(Stage::Write, &self.append_one, || args(batch, offer, last, commit)).await?;
+        let rows = self
+            .batches
+            .query(Stage::Write, &self.appends.one, || args(batch.incarnation, offer, (last.to, last.mark), commit))
+            .await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(Answer::Seen(Seen {
             rows: offer.rows.len(),
@@ -51,20 +55,27 @@ impl Postgres {
     }
 }
 
-fn args(batch: &Batch, offer: &Offer, last: &Row, commit: &str) -> PgArguments {
+/// Arguments of no run.
+pub(super) fn nothing() -> PgArguments {
+    let offer = Offer { run: RunId(Uuid::nil()), epoch: 0, head: 1, rows: Vec::new(), progress: false, then: None };
+    args(Incarnation(Uuid::nil()), &offer, (0, 0), "off")
+}
+
+/// Tail and mark are those of the last row.
+fn args(incarnation: Incarnation, offer: &Offer, (tail, mark): (Seq, Mark), commit: &str) -> PgArguments {
     let deltas = || offer.rows.iter().filter_map(|row| row.deltas.as_ref());
     Args::default()
         .with(commit)
         .with(offer.run.0)
-        .with(batch.incarnation.0)
+        .with(incarnation.0)
         .with(offer.epoch.cast_signed())
         .with(offer.head.cast_signed() - 1)
         .with(offer.rows.iter().map(|row| row.from.cast_signed()).collect::<Vec<_>>())
         .with(offer.rows.iter().map(|row| row.to.cast_signed()).collect::<Vec<_>>())
         .with(deltas().map(|half| i64::from(half.crc)).collect::<Vec<_>>())
         .with(deltas().map(|half| half.body.as_ref()).collect::<Vec<_>>())
-        .with(last.to.cast_signed())
-        .with(i64::from(last.mark))
+        .with(tail.cast_signed())
+        .with(i64::from(mark))
         .with(offer.progress)
         .done()
 }

@@ -121,7 +121,8 @@ impl Options {
         Ok(self)
     }
 
-    /// Connections at most, beside one for the lease and one for hints; as many again for transactional steps, while there are any.
+    /// Connections at most, beside two for batches, one for the lease and one for hints; as many again for transactional steps, while there
+    /// are any.
     /// Default 10.
     pub fn connections(mut self, most: u32) -> Self {
         self.connections = most.max(1);

@@ -32,6 +32,11 @@ const CHECK: Duration = Duration::from_secs(2);
 /// Statements kept prepared per connection.
 const PREPARED: usize = 64;
 
+/// A statement of this tier has one plan, which is made when it is prepared and goes through indexes: planning takes longer than executing,
+/// and what is planned while a table is small is executed until somebody counts its rows. Rows of a table are named by an array of ids, or by
+/// one: joined with what the statement has found before, they could be looked for in all of the table.
+const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off";
+
 /// The connections of one store.
 pub(super) struct Pool {
     options: PgConnectOptions,
@@ -42,6 +47,8 @@ pub(super) struct Pool {
     places: Semaphore,
     newest: Arc<Newest>,
     idle: Mutex<Vec<(Open, Boot)>>,
+    /// What is set in a session first.
+    set: Option<&'static str>,
 }
 
 /// A connection, and what it leads to.
@@ -51,16 +58,24 @@ struct Open {
 }
 
 impl Pool {
-    pub(super) fn new(options: &Options, name: &str, newest: Arc<Newest>, clock: Arc<dyn Clock>) -> Self {
+    /// Of so many connections at most.
+    pub(super) fn new(most: usize, options: &Options, name: &str, newest: Arc<Newest>, clock: Arc<dyn Clock>) -> Self {
         Self {
             options: named(&options.connect, options.pooled, name),
             pooled: options.pooled,
             deadline: options.deadline,
             clock,
-            places: Semaphore::new(options.connections as usize),
+            places: Semaphore::new(most),
             newest,
             idle: Mutex::default(),
+            set: None,
         }
+    }
+
+    /// Of connections that execute statements of this tier alone. Behind a pooler a session is also somebody else's, and what is prepared is
+    /// executed once.
+    pub(super) fn of_tier(self) -> Self {
+        Self { set: (!self.pooled).then_some(PLANS), ..self }
     }
 
     /// A call that has no answer within the deadline is given up.
@@ -123,6 +138,9 @@ impl Pool {
         }
         let mut connection = connect(&self.options).await?;
         let timeline = self.newest.admit(&mut connection).await?;
+        if let Some(set) = self.set {
+            connection.execute(set).await.map_err(|error| failure::of(Stage::Read, &error))?;
+        }
         Ok(Open { connection, timeline })
     }
 

@@ -28,7 +28,8 @@ shown AS MATERIALIZED (SELECT n.incarnation, COALESCE($7::uuid[], n.polling) AS 
 stuck AS MATERIALIZED (SELECT r.id, r.id = ANY(shown.polling) AS suspect FROM @runs r, shown
     WHERE r.state = 1 AND r.owner = $3 AND r.attempts > 0 ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
 blamed AS (UPDATE @runs r SET deaths = r.deaths + CASE WHEN stuck.suspect THEN 1 ELSE 0 END,
-    attempts = r.attempts - CASE WHEN stuck.suspect THEN 0 ELSE 1 END FROM stuck WHERE r.id = stuck.id),
+    attempts = r.attempts - CASE WHEN stuck.suspect THEN 0 ELSE 1 END FROM stuck
+    WHERE r.id = stuck.id AND r.id = ANY(ARRAY(SELECT id FROM stuck))),
 failed AS (UPDATE @nodes n SET state = 2 FROM shown WHERE n.incarnation = shown.incarnation)
 SELECT (SELECT state FROM node), EXISTS (SELECT 1 FROM shown), ARRAY(SELECT id FROM stuck WHERE suspect ORDER BY id)";
 

@@ -73,7 +73,7 @@ impl Drop for Hints {
 }
 
 #[allow(clippy::disallowed_methods, reason = "these tasks change nothing that anybody sees")]
-fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
 }
 

@@ -19,6 +19,10 @@ use std::any::TypeId;
 
 #[async_trait]
 impl Journal for Sqlite {
+    fn beside(&self) -> Option<usize> {
+        None
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         self.submit_runs(runs).await
     }

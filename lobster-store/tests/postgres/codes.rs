@@ -47,9 +47,12 @@ async fn end_sessions(person: &mut Session) {
     person.tell(&format!("SELECT pg_terminate_backend(pid) {theirs}")).await;
 }
 
-/// Asks until the store is there again.
+/// Asks until the store is there again: batches have connections of their own.
 async fn goes_on(tiers: &Tiers, me: Incarnation, grant: &Grant, seq: u64) {
     let asks = async {
+        while let Err(failed) = tiers.journal.attend(me).await {
+            assert!(failed.is_transient(), "{failed}");
+        }
         loop {
             match tiers.journal.append(batch(me, true, vec![offer(grant, seq)])).await {
                 Ok(answers) => match &answers[0] {
@@ -80,7 +83,8 @@ fn a_serialization_failure_changes_nothing_and_is_tried_again() {
         person.tell("COMMIT").await;
         refused(appending, "40001").await;
         assert_eq!(eye.number("SELECT tail FROM lobster.runs").await, 1);
-        append_one(&process.tiers, me, &grants[0], 2, true).await;
+        // Whoever is told of an error is told before the server has let go of the row.
+        goes_on(&process.tiers, me, &grants[0], 2).await;
     });
 }
 
@@ -102,7 +106,7 @@ fn a_deadlock_with_a_persons_transaction_costs_one_of_both_and_is_tried_again() 
                     assert_eq!(eye.number("SELECT max(tail) FROM lobster.runs").await, seq as i64 - 1);
                     person.tell("COMMIT").await;
                     for grant in &grants {
-                        append_one(&process.tiers, incarnation(ME), grant, seq, true).await;
+                        goes_on(&process.tiers, incarnation(ME), grant, seq).await;
                     }
                     break;
                 }

@@ -130,6 +130,8 @@ pub(crate) struct Swarm {
     pub probe_blind: u32,
     pub person_in_chaos: bool,
     pub triggers: Vec<Trigger>,
+    /// So many waiting runs send a second batch beside one that is on its way.
+    pub beside: Option<usize>,
 }
 
 impl Swarm {
@@ -173,6 +175,7 @@ impl Swarm {
             probe_blind: rate(rng, 500, 20, 400),
             person_in_chaos: rng.chance(500),
             triggers,
+            beside: if rng.chance(500) { Some(rng.pick(&[1, 2, 4])) } else { None },
         }
     }
 }

@@ -80,6 +80,10 @@ impl std::fmt::Display for Offers<'_> {
 
 #[async_trait]
 impl Journal for SimStore {
+    fn beside(&self) -> Option<usize> {
+        self.world.swarm.beside
+    }
+
     async fn submit(&self, runs: Vec<NewRun>) -> Result<Vec<Submitted>> {
         let what = runs.len();
         self.op(Call::Submit, what, |world| Box::pin(async move { world.memory.submit(runs).await })).await
