@@ -44,12 +44,13 @@ struct Queue {
 
 impl Committer {
     pub fn new(beside: Option<usize>) -> Self {
+        let beside = beside.map(|few| few.max(1));
         Self { queue: Mutex::default(), bell: Notify::new(), stopped: AtomicBool::new(false), beside }
     }
 
     /// Batches that may be on their way at once.
     pub fn loops(&self) -> usize {
-        if self.beside.is_some() { 2 } else { 1 }
+        if self.beside.is_some() { limits::BATCHES_ABREAST } else { 1 }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -62,7 +63,7 @@ impl Committer {
             inner.queued = true;
             let mut queue = self.queue();
             queue.runs.push_back(live.clone());
-            if queue.may_leave(self.beside) {
+            if queue.leaves(self.beside) > 0 {
                 self.bell.notify_one();
             }
         }
@@ -72,15 +73,25 @@ impl Committer {
     fn take(&self, back: bool) -> Option<Vec<Arc<Live>>> {
         let mut queue = self.queue();
         queue.away -= usize::from(back);
-        if !queue.may_leave(self.beside) {
+        let count = queue.leaves(self.beside);
+        if count == 0 {
             return None;
         }
         queue.away += 1;
-        let all = queue.runs.len();
-        // Half of them, where the other half can leave as well.
-        let count = self.beside.map_or(all, |few| all.div_ceil(2).max(few));
-        let count = count.min(all).min(limits::BATCH_RUNS);
-        Some(queue.runs.drain(..count).collect())
+        let taken = queue.runs.drain(..count).collect();
+        if queue.leaves(self.beside) > 0 {
+            self.bell.notify_one();
+        }
+        Some(taken)
+    }
+
+    /// A loop has come back without an answer, and waits before it looks for the next batch.
+    fn rests(&self) {
+        let mut queue = self.queue();
+        queue.away -= 1;
+        if queue.leaves(self.beside) > 0 {
+            self.bell.notify_one();
+        }
     }
 
     /// Ends the loops once nothing is queued.
@@ -91,13 +102,19 @@ impl Committer {
 }
 
 impl Queue {
-    /// Is there a batch that need not wait for one that is on its way?
-    fn may_leave(&self, beside: Option<usize>) -> bool {
-        match self.away {
-            0 => !self.runs.is_empty(),
-            1 => beside.is_some_and(|few| self.runs.len() >= few),
-            _ => false,
-        }
+    fn leaves(&self, beside: Option<usize>) -> usize {
+        leaves(self.runs.len(), self.away, beside).min(limits::BATCH_RUNS)
+    }
+}
+
+/// How many of the runs that wait leave now, with so many batches on their way: all, or half of them where both halves are enough for a
+/// batch each.
+fn leaves(waiting: usize, away: usize, beside: Option<usize>) -> usize {
+    match (away, beside) {
+        (0, Some(few)) if waiting / 2 >= few => waiting.div_ceil(2),
+        (0, _) => waiting,
+        (away, Some(few)) if away < limits::BATCHES_ABREAST && waiting >= few => waiting,
+        _ => 0,
     }
 }
 
@@ -120,12 +137,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         };
         let lives = apart(&shared, lives);
         let (sent, lives) = send(&shared, lives, None).await;
-        again(&shared, &lives);
         failures = if sent { 0 } else { failures + 1 };
         if failures > 0 {
+            back = false;
+            committer.rests();
             let wait = Duration::from_millis(5).saturating_mul(1 << failures.min(16));
             shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
         }
+        again(&shared, &lives);
     }
 }
 
@@ -209,4 +228,30 @@ fn points(batch: &Batch) -> (Vec<&'static str>, Vec<&'static str>) {
         (any(|offer| matches!(offer.then, Some(Then::Evict { .. } | Then::Release))), "P22", "P23"),
     ];
     all.into_iter().filter(|(there, ..)| *there).map(|(_, sent, acknowledged)| (sent, acknowledged)).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_batch_leaves_beside_one_that_is_on_its_way_where_there_is_enough_for_both() {
+        for (waiting, away, beside, leave) in [
+            (0, 0, None, 0),
+            (1, 0, None, 1),
+            (500, 0, None, 500),
+            (500, 1, None, 0),
+            (0, 0, Some(16), 0),
+            (1, 0, Some(16), 1),
+            (31, 0, Some(16), 31),
+            (32, 0, Some(16), 16),
+            (33, 0, Some(16), 17),
+            (15, 1, Some(16), 0),
+            (16, 1, Some(16), 16),
+            (40, 1, Some(16), 40),
+            (500, 2, Some(16), 0),
+        ] {
+            assert_eq!(leaves(waiting, away, beside), leave, "{waiting} wait, {away} away, {beside:?}");
+        }
+    }
 }

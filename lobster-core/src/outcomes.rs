@@ -102,11 +102,11 @@ async fn read(stores: Stores, waiting: Arc<Mutex<Waiting>>, bell: Arc<Notify>) {
                 }
             }
         }
+        pause = if ended > 0 { Duration::from_millis(5) } else { (pause * 2).min(stores.settings.run.poll) };
         if ended == asked.len() {
             // Whoever waits by now has come meanwhile.
             continue;
         }
-        pause = if ended > 0 { Duration::from_millis(5) } else { (pause * 2).min(stores.settings.run.poll) };
         // Hints are many when runs are many: between two reads there is at least a moment, in which more of them end.
         stores.host.sleep(Duration::from_millis(2)).await;
         tokio::select! {

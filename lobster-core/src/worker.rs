@@ -85,7 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             // Where a look is dear, suspects are looked for less often: they come from nodes that were revoked.
             let all = stride == 1 || looks % SUSPECTS == 0 || shared.revoked.swap(false, Ordering::SeqCst);
             looks += 1;
-            if suspect.is_none() && all {
+            if suspect.is_none() && all && !shared.stopping() {
                 suspect = claim(&shared, 1, true).await.pop();
                 more |= suspect.is_some();
             }

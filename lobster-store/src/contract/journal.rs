@@ -589,7 +589,7 @@ pub struct Attention {
 #[async_trait]
 pub trait Journal: Send + Sync + 'static {
     /// From how many runs on a second batch is worth sending beside one that is on its way; `None`: never, batches would only wait for each
-    /// other.
+    /// other. No run is in both.
     fn beside(&self) -> Option<usize>;
 
     /// Inserts runs, one answer each in order. Two runs of one key within the call: the second finds the first.

@@ -30,6 +30,9 @@ pub const RECORD_BYTES: usize = 16 << 20;
 /// Runs in one statement of a committer, a submit or a restore. Bounds the time a writer lock is held.
 pub const BATCH_RUNS: usize = 1024;
 
+/// Batches of a process on their way at once, where the store works on several ([`Journal::beside`](super::Journal::beside)).
+pub const BATCHES_ABREAST: usize = 2;
+
 /// Runs that one bulk submit writes in one transaction.
 pub const SUBMIT_RUNS: usize = 4096;
 

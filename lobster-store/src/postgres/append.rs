@@ -14,6 +14,7 @@ use super::{
 };
 use crate::contract::{Answer, Batch, Failed, Incarnation, Offer, Result, Row, RunState, Seen, Then};
 use sqlx::postgres::{PgArguments, PgRow};
+use std::sync::atomic::Ordering;
 use uuid::Uuid;
 
 /// Stored numbers of [`Then`]; 0 is none of them.
@@ -131,14 +132,12 @@ impl Texts {
     }
 }
 
-/// Batches on their way at once.
-pub(super) const ABREAST: usize = 2;
-
 impl Postgres {
     /// Sends the statements of batches with nothing in them, which locks nothing and writes nothing: a new connection has to plan them, and
     /// that need not take from the time of the first runs.
     pub(super) fn prepare_batches(&self) {
-        if self.options.pooled {
+        // Once: a process that joins anew does so on the thread of its lease, and has planned them.
+        if !self.options.has_sessions() || self.prepared.swap(true, Ordering::Relaxed) {
             return;
         }
         let (pool, texts) = (self.batches.clone(), self.appends.clone());

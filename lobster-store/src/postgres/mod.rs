@@ -34,7 +34,7 @@ pub use roles::{Role, roles};
 pub use schema::sql;
 
 use crate::{
-    contract::{Clock, Failed, Incarnation, Result, Wake, Wall},
+    contract::{Clock, Failed, Incarnation, Result, Wake, Wall, limits},
     local,
 };
 use failure::Stage;
@@ -44,7 +44,7 @@ use std::{
     fmt,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, RwLock},
+    sync::{Arc, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 use times::SERVER_MS;
@@ -69,7 +69,7 @@ pub struct Postgres {
     installation: String,
     clock: Arc<dyn Clock>,
     pool: Arc<pool::Pool>,
-    /// For batches alone: their statements stay prepared, and nothing else keeps one from leaving.
+    /// For batches alone: their statements stay prepared, and no read keeps one from leaving.
     batches: Arc<pool::Pool>,
     /// For business transactions alone: what their code leaves set in a session stays there, and they never keep a batch from leaving.
     business: pool::Pool,
@@ -84,6 +84,8 @@ pub struct Postgres {
     times: times::Times,
     /// Statements of batches, as they are sent.
     appends: Arc<append::Texts>,
+    /// Were they planned once?
+    prepared: AtomicBool,
 }
 
 impl fmt::Debug for Postgres {
@@ -124,7 +126,7 @@ impl Postgres {
         let newest = Arc::<newest::Newest>::default();
         let of_most = |most| pool::Pool::new(most, &options, &connections, newest.clone(), clock.clone());
         let pool = Arc::new(of_most(options.connections as usize).of_tier());
-        let batches = Arc::new(of_most(append::ABREAST).of_tier());
+        let batches = Arc::new(of_most(limits::BATCHES_ABREAST).of_tier());
         let business = of_most(options.connections as usize);
         let hints = wake::Hints::new(&options, &connections, &newest, &pool).await;
         let lease = members::Line::new(&options, &connections, newest, clock.clone());
@@ -145,6 +147,7 @@ impl Postgres {
             hints,
             times: times::Times::default(),
             appends,
+            prepared: AtomicBool::new(false),
         });
         let before = store.clock.wall();
         let rows = store.read(&format!("SELECT {SERVER_MS}"), || sql::Args::default().done()).await?;

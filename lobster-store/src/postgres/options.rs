@@ -121,9 +121,13 @@ impl Options {
         Ok(self)
     }
 
+    /// Is a session this process's alone, as far as is known? Behind a pooler it is also somebody else's.
+    pub(super) fn has_sessions(&self) -> bool {
+        !self.pooled && !self.has_direct
+    }
+
     /// Connections at most, beside two for batches, one for the lease and one for hints; as many again for transactional steps, while there
-    /// are any.
-    /// Default 10.
+    /// are any. Default 10.
     pub fn connections(mut self, most: u32) -> Self {
         self.connections = most.max(1);
         self
@@ -226,6 +230,7 @@ mod tests {
                    &lobster_direct=postgres%3A%2F%2Fdb%3A5433%2Fshop&lobster_wait_ms=1500";
         let options = Options::from_url(url).expect("a URL");
         assert_eq!((options.schema.as_str(), options.pooled, options.connections), ("orders", true, 3));
+        assert!(!options.has_sessions());
         assert_eq!((options.direct.get_host(), options.direct.get_port()), ("db", 5433));
         assert_eq!((options.wait, options.connect.get_application_name()), (Duration::from_millis(1500), Some("x")));
     }

@@ -32,8 +32,8 @@ const CHECK: Duration = Duration::from_secs(2);
 /// Statements kept prepared per connection.
 const PREPARED: usize = 64;
 
-/// A statement of this tier has one plan, which is made when it is prepared and goes through indexes: planning takes longer than executing,
-/// and what is planned while a table is small is executed until somebody counts its rows. Rows of a table are named by an array of ids, or by
+/// A statement has one plan, which goes through indexes: planning takes longer than executing, and what is planned while a table is small is
+/// executed until somebody counts its rows. Rows of a table are named by an array of ids, or by
 /// one: joined with what the statement has found before, they could be looked for in all of the table.
 const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off";
 
@@ -49,6 +49,7 @@ pub(super) struct Pool {
     idle: Mutex<Vec<(Open, Boot)>>,
     /// What is set in a session first.
     set: Option<&'static str>,
+    has_sessions: bool,
 }
 
 /// A connection, and what it leads to.
@@ -69,13 +70,13 @@ impl Pool {
             newest,
             idle: Mutex::default(),
             set: None,
+            has_sessions: options.has_sessions(),
         }
     }
 
-    /// Of connections that execute statements of this tier alone. Behind a pooler a session is also somebody else's, and what is prepared is
-    /// executed once.
+    /// Of connections that execute statements of this tier alone.
     pub(super) fn of_tier(self) -> Self {
-        Self { set: (!self.pooled).then_some(PLANS), ..self }
+        Self { set: self.has_sessions.then_some(PLANS), ..self }
     }
 
     /// A call that has no answer within the deadline is given up.

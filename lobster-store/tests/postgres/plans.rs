@@ -1,9 +1,16 @@
 //! What a statement costs does not grow with the runs that have ended, and what changes often changes in place.
 
 use crate::kit::*;
-use lobster_servers::postgres::{Durability, Postgres};
-use lobster_store::contract::{Batch, Beat, Boot, Evidence, NewVerdict, Origin, Sealed, Wall, record};
+use lobster_servers::{
+    postgres::{Durability, Postgres},
+    shared,
+};
+use lobster_store::{
+    contract::{Batch, Beat, Boot, Evidence, Grant, Hold, NewVerdict, Origin, Sealed, Transacted, Wall, Work, record},
+    postgres::PgTx,
+};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 const ENDED: u32 = 200_000;
 
@@ -184,5 +191,29 @@ fn a_claim_that_finds_nothing_writes_nothing() {
             quiet |= eye.ask(now).await == before;
         }
         assert!(quiet, "each time something was written, or took a transaction's number");
+    });
+}
+
+#[test]
+fn a_business_transaction_is_planned_as_the_server_says() {
+    let url = shared::postgres();
+    block_on(async {
+        let text = "SELECT concat_ws(' ', current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('jit'))";
+        let process = process(&url).await;
+        let grants = owner(&process.tiers, incarnation(1), 1).await;
+        let (tells, told) = oneshot::channel();
+        let work: Work = Box::new(move |business| {
+            Box::pin(async move {
+                let tx = business.downcast_mut::<PgTx>().expect("a transaction of this tier");
+                tells.send(sqlx::query_scalar::<_, String>(text).fetch_one(&mut **tx).await).expect("it is waited for");
+                None
+            })
+        });
+        let Grant { run, epoch, .. } = grants[0].clone();
+        let hold = Hold { incarnation: incarnation(1), run, epoch, head: 1, most: LONG };
+        let done = process.tiers.journal.transact(hold, work).await.expect("it is answered");
+        assert_eq!(done, Transacted::Undone);
+        let said = told.await.expect("the work was done").expect("it is answered");
+        assert_eq!(said, Session::of(&url).await.ask(text).await);
     });
 }

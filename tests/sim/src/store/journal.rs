@@ -129,6 +129,10 @@ impl Journal for SimStore {
 
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
         let places: Vec<_> = batch.offers.iter().map(|offer| (offer.run, offer.epoch)).collect();
+        for (run, epoch) in &places {
+            let alone = self.away.lock().expect("nobody panics under it").insert((*run, *epoch));
+            assert!(alone, "{run} is in two batches at once");
+        }
         let (call, what) = (call_of(&batch), Offers(&batch).to_string());
         let answers = self
             .op(call, what, move |world| {
@@ -156,7 +160,9 @@ impl Journal for SimStore {
                     Ok(answers)
                 })
             })
-            .await?;
+            .await;
+        self.away.lock().expect("nobody panics under it").retain(|place| !places.contains(place));
+        let answers = answers?;
         let node = self.node.serial;
         for ((run, epoch), answer) in places.into_iter().zip(&answers) {
             if let Answer::Seen(seen) = answer {

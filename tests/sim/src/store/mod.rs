@@ -21,13 +21,14 @@ use lobster_core::{
     BoxFuture,
     store::{
         Tiers,
-        contract::{Failed, Result},
+        contract::{Epoch, Failed, Result, RunId},
         memory::Memory,
     },
 };
 use std::{
+    collections::HashSet,
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 use tokio::sync::oneshot;
 
@@ -35,11 +36,13 @@ use tokio::sync::oneshot;
 pub(crate) struct SimStore {
     world: Arc<World>,
     node: Arc<Node>,
+    /// Runs whose part of a batch is on its way.
+    away: Mutex<HashSet<(RunId, Epoch)>>,
 }
 
 /// The stores of a process.
 pub(crate) fn tiers(node: &Arc<Node>) -> Tiers {
-    Tiers::of(Arc::new(SimStore { world: node.world.clone(), node: node.clone() }), "simulated")
+    Tiers::of(Arc::new(SimStore { world: node.world.clone(), node: node.clone(), away: Mutex::default() }), "simulated")
 }
 
 impl SimStore {
