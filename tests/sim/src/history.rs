@@ -83,6 +83,8 @@ pub(crate) enum Event {
     Claimed { run: RunId, epoch: u64, node: u32, leased: bool, deaths: u32, done: Vec<Step> },
     /// The store took rows.
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
+    /// A node has lost all runs that it has.
+    Revoked { node: u32 },
     /// The store was offered a snapshot.
     Folded { run: RunId, epoch: u64, seq: u64, folded: Folded },
     /// What the rows that the store took have to do with states, by seq.

@@ -132,6 +132,10 @@ impl Node {
         let fence = self.world.swarm.settings.lease.self_fence;
         self.lock().leased.is_some_and(|sent| self.boot() < sent + fence)
     }
+    /// The incarnation that it joined as last.
+    pub fn newest(&self) -> Option<Incarnation> {
+        self.lock().incarnations.last().copied()
+    }
     pub fn is(&self, incarnation: Incarnation) -> bool {
         self.lock().incarnations.contains(&incarnation)
     }

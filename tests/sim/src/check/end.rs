@@ -43,7 +43,8 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
     let mut deaths: BTreeMap<RunId, u32> = BTreeMap::new();
     // Runs with a new result since their claim: such a death counts against nobody.
     let mut fresh = BTreeSet::new();
-    let mut owner: BTreeMap<RunId, u64> = BTreeMap::new();
+    // Node and epoch; a run of a node that was revoked has none.
+    let mut owner: BTreeMap<RunId, Option<(u32, u64)>> = BTreeMap::new();
     let mut alone: BTreeMap<(u32, RunId), bool> = BTreeMap::new();
     // Per process: the body polled last, and whether it is to be alone.
     let mut last: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
@@ -52,7 +53,9 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
     for (at, event) in events {
         match event {
             // Whoever lost the run before it died is nobody's death.
-            Event::Poisoned { run, epoch } if !fresh.contains(run) && owner.get(run).is_none_or(|owner| owner == epoch) => {
+            Event::Poisoned { run, epoch }
+                if !fresh.contains(run) && owner.get(run).is_none_or(|owner| owner.is_some_and(|(_, of)| of == *epoch)) =>
+            {
                 let count = deaths.entry(*run).or_default();
                 *count += 1;
                 if *count > DEATHS_QUARANTINE {
@@ -66,9 +69,12 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
                 fresh.insert(*run);
             }
             Event::Claimed { run, node, epoch, deaths, .. } => {
-                owner.insert(*run, *epoch);
+                owner.insert(*run, Some((*node, *epoch)));
                 fresh.remove(run);
                 alone.insert((*node, *run), *deaths >= DEATHS_ALONE);
+            }
+            Event::Revoked { node } => {
+                owner.values_mut().filter(|owner| owner.is_some_and(|(of, _)| of == *node)).for_each(|owner| *owner = None);
             }
             Event::Polled { body, node, run, .. } => {
                 let single = alone.get(&(*node, *run)).copied().unwrap_or(false);
@@ -120,6 +126,9 @@ mod tests {
             "a new result between"
         );
         assert!(poison(&at([times(5), vec![claimed(3, &[]), poisoned(2)]].concat())).is_ok(), "it had lost the run");
+        let revoked = |node| vec![claimed(2, &[]), Event::Revoked { node }, poisoned(2)];
+        assert!(poison(&at([times(5), revoked(1)].concat())).is_ok(), "it had lost all");
+        assert!(poison(&at([times(5), revoked(3)].concat())).is_err(), "another had");
         let lonely = || Event::Claimed { run: run(), epoch: 2, node: 1, leased: true, deaths: 3, done: vec![] };
         let other = |body| Event::Polled { body, node: 1, run: RunId(step(8)), epoch: 1, poll: 1 };
         assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(3)])).is_ok());

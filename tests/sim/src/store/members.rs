@@ -3,12 +3,13 @@
 //! Invariant: a process is provably dead only to processes of its own machine.
 
 use super::SimStore;
-use crate::swarm::Call;
+use crate::{history::Event, swarm::Call, world::World};
 use async_trait::async_trait;
 use lobster_core::{
-    RunId,
+    BoxFuture, RunId,
     store::contract::{Beat, Boot, Evidence, Incarnation, Joined, Members, NewNode, Peer, Renewed, Result, Revoked},
 };
+use std::sync::Arc;
 
 #[async_trait]
 impl Members for SimStore {
@@ -43,13 +44,25 @@ impl Members for SimStore {
     }
 
     fn proves_dead(&self, incarnation: Incarnation) -> bool {
-        let of_machine = |other: &std::sync::Arc<crate::node::Node>| other.machine.number == self.node.machine.number;
+        let of_machine = |other: &Arc<crate::node::Node>| other.machine.number == self.node.machine.number;
         self.memory().proves_dead(incarnation) && self.world.all().iter().any(|other| other.is(incarnation) && of_machine(other))
     }
 
     async fn revoke(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
         let what = format!("{incarnation} {evidence:?}");
-        self.op(Call::Revoke, what, move |world| Box::pin(async move { world.memory.revoke(incarnation, evidence).await })).await
+        let revoke = move |world: Arc<World>| -> BoxFuture<'static, Result<Revoked>> {
+            Box::pin(async move {
+                let revoked = world.memory.revoke(incarnation, evidence).await?;
+                let all = world.all();
+                // One that has joined anew has lost nothing more.
+                let node = all.iter().find(|node| node.newest() == Some(incarnation));
+                if let (Some(node), Revoked::Failed { .. }) = (node, &revoked) {
+                    world.log(Event::Revoked { node: node.serial });
+                }
+                Ok(revoked)
+            })
+        };
+        self.op(Call::Revoke, what, revoke).await
     }
 
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The server's calendar is set forward and back under load: no living node is taken for dead, nothing is lost, doubled or put off, and
-//! a node that dies afterwards is found out as ever.
+//! The server's calendar is set forward and back under load: no living node is taken for dead, nothing is lost or doubled, and a node that
+//! dies afterwards is found out as ever. What was ready as the calendar was set back waits until it is there again.
 
 use super::*;
 use lobster_servers::postgres::{Durability, Postgres};
