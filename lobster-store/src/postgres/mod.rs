@@ -125,8 +125,8 @@ impl Postgres {
         };
         let newest = Arc::<newest::Newest>::default();
         let of_most = |most| pool::Pool::new(most, &options, &connections, newest.clone(), clock.clone());
-        let pool = Arc::new(of_most(options.connections as usize).of_tier());
-        let batches = Arc::new(of_most(limits::BATCHES_ABREAST).of_tier());
+        let pool = Arc::new(of_most(options.connections as usize).of_tier(&options));
+        let batches = Arc::new(of_most(limits::BATCHES_ABREAST).of_tier(&options));
         let business = of_most(options.connections as usize);
         let hints = wake::Hints::new(&options, &connections, &newest, &pool).await;
         let lease = members::Line::new(&options, &connections, newest, clock.clone());

@@ -231,6 +231,9 @@ mod tests {
         let options = Options::from_url(url).expect("a URL");
         assert_eq!((options.schema.as_str(), options.pooled, options.connections), ("orders", true, 3));
         assert!(!options.has_sessions());
+        let has_sessions = |url: &str| Options::from_url(url).expect("a URL").has_sessions();
+        assert!(has_sessions("postgres://u@localhost/shop"));
+        assert!(!has_sessions("postgres://u@localhost/shop?lobster_direct=postgres%3A%2F%2Fdb%2Fshop"), "it tells of a pooler");
         assert_eq!((options.direct.get_host(), options.direct.get_port()), ("db", 5433));
         assert_eq!((options.wait, options.connect.get_application_name()), (Duration::from_millis(1500), Some("x")));
     }

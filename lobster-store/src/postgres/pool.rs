@@ -33,8 +33,8 @@ const CHECK: Duration = Duration::from_secs(2);
 const PREPARED: usize = 64;
 
 /// A statement has one plan, which goes through indexes: planning takes longer than executing, and what is planned while a table is small is
-/// executed until somebody counts its rows. Rows of a table are named by an array of ids, or by
-/// one: joined with what the statement has found before, they could be looked for in all of the table.
+/// executed until somebody counts its rows. Rows of a table are named by an id or an array of ids: joined with what the statement has found
+/// before, they could be looked for in all of the table.
 const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off";
 
 /// The connections of one store.
@@ -49,7 +49,6 @@ pub(super) struct Pool {
     idle: Mutex<Vec<(Open, Boot)>>,
     /// What is set in a session first.
     set: Option<&'static str>,
-    has_sessions: bool,
 }
 
 /// A connection, and what it leads to.
@@ -70,13 +69,12 @@ impl Pool {
             newest,
             idle: Mutex::default(),
             set: None,
-            has_sessions: options.has_sessions(),
         }
     }
 
     /// Of connections that execute statements of this tier alone.
-    pub(super) fn of_tier(self) -> Self {
-        Self { set: self.has_sessions.then_some(PLANS), ..self }
+    pub(super) fn of_tier(self, options: &Options) -> Self {
+        Self { set: options.has_sessions().then_some(PLANS), ..self }
     }
 
     /// A call that has no answer within the deadline is given up.
