@@ -16,8 +16,9 @@ pub const HELP: &str = "benches --store sqlite|postgres|memory [option ..] [figu
            W6 W6b W6log W6logb W6table W6tableb W11 W12 W12rows
            on PostgreSQL: W2s W2c W2w W7 W8 W16 (default: all)
   --url postgres://..  a server that is there; without it a private one is started, which syncs what it commits
-  --rows N             runs that lie in the tables in W7 and W8 (default: 1000000)
+  --rows N             runs that lie in the tables in W7 and W8 (default: 10000000 and 1000000)
   --rounds N           rounds of each figure (default: 5)
+  --scale N            everything N times smaller: to see that it works, not how fast (default: 1)
   One JSON line per figure on stdout, a table on stderr.";
 
 /// The store beneath the engine.
@@ -50,7 +51,7 @@ pub struct Options {
     /// A server that is there.
     pub url: Option<String>,
     /// Runs that lie in the tables, where a figure wants many.
-    pub rows: u32,
+    pub rows: Option<u32>,
     /// Which figures, in order.
     pub figures: Vec<&'static Figure>,
     /// Divides every size: for tests, which want the lines and not the values.
@@ -94,7 +95,7 @@ pub enum Command {
 
 /// Reads the command line.
 pub fn parse() -> Result<Command> {
-    let mut options = Options { store: Store::Sqlite, url: None, rows: 1_000_000, figures: Vec::new(), scale: 1, rounds: 5 };
+    let mut options = Options { store: Store::Sqlite, url: None, rows: None, figures: Vec::new(), scale: 1, rounds: 5 };
     let mut words = lexopt::Parser::from_env();
     while let Some(word) = words.next()? {
         match word {
@@ -108,7 +109,7 @@ pub fn parse() -> Result<Command> {
                 }
             }
             Long("url") => options.url = Some(words.value()?.string()?),
-            Long("rows") => options.rows = words.value()?.parse::<u32>()?.max(1),
+            Long("rows") => options.rows = Some(words.value()?.parse::<u32>()?.max(1)),
             Long("scale") => options.scale = words.value()?.parse::<u32>()?.max(1),
             Long("rounds") => options.rounds = words.value()?.parse::<usize>()?.max(1),
             Value(value) if value == "child" && options.figures.is_empty() => return child(words),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a value over the limit is refused here, before anything is recorded.
 
-use crate::state::member::Trouble;
+use crate::{error::panic_text, state::member::Trouble};
 use bytes::Bytes;
 use lobster_store::contract::{
     Digest, limits,
@@ -10,6 +10,7 @@ use lobster_store::contract::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
+use std::panic::catch_unwind;
 
 /// Why a value has no encoding, or bytes no value.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,8 @@ pub(crate) enum CodecError {
     TooLarge { what: &'static str, bytes: usize },
     #[error("codec {0} is not known to this code")]
     Unknown(i32),
+    #[error("cannot decode {what}: {panic}")]
+    Panicked { what: &'static str, panic: String },
 }
 
 /// What a step or a task returns: sees through `Result` aliases, so that no macro has to parse them.
@@ -69,9 +72,8 @@ fn encode_into<T: Serialize + ?Sized>(mut data: Vec<u8>, value: &T) -> Result<Pa
 
 /// Decodes a value.
 pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, CodecError> {
-    let what = std::any::type_name::<T>();
     match Codec::try_from(payload.codec) {
-        Ok(Codec::Json) => serde_json::from_slice(&payload.data).map_err(|error| CodecError::Decode { what, error }),
+        Ok(Codec::Json) => decode_raw(&payload.data),
         _ => Err(CodecError::Unknown(payload.codec)),
     }
 }
@@ -89,9 +91,13 @@ pub(crate) fn raw_again<T: Serialize + ?Sized>(value: &T, bytes: usize) -> Resul
 /// Codec of all values of states that this code writes.
 pub(crate) const STATES: Codec = Codec::Json;
 
-/// Decodes a value of a state.
+/// Decodes a value of a state. What decodes is the user's code: a panic of it is one more reason why there is no value.
 pub(crate) fn decode_raw<T: DeserializeOwned>(data: &[u8]) -> Result<T, CodecError> {
-    serde_json::from_slice(data).map_err(|error| CodecError::Decode { what: std::any::type_name::<T>(), error })
+    let what = std::any::type_name::<T>();
+    match catch_unwind(|| serde_json::from_slice(data)) {
+        Ok(decoded) => decoded.map_err(|error| CodecError::Decode { what, error }),
+        Err(panic) => Err(CodecError::Panicked { what, panic: panic_text(&*panic) }),
+    }
 }
 
 /// Debug builds decode what they are about to record, encode it again, and compare.

@@ -40,6 +40,8 @@ struct Queue {
     runs: VecDeque<Arc<Live>>,
     /// Loops that have taken a batch, and not looked for the next yet.
     away: usize,
+    /// Runs that are offered alone.
+    apart: usize,
 }
 
 impl Committer {
@@ -92,6 +94,23 @@ impl Committer {
         if queue.leaves(self.beside) > 0 {
             self.bell.notify_one();
         }
+    }
+
+    /// Runs that were taken and found no room in their batch: the first of the next.
+    fn put_back(&self, lives: impl DoubleEndedIterator<Item = Arc<Live>>) {
+        let mut queue = self.queue();
+        lives.rev().for_each(|live| queue.runs.push_front(live));
+        if queue.leaves(self.beside) > 0 {
+            self.bell.notify_one();
+        }
+    }
+
+    /// May one more run be offered alone now?
+    fn goes_apart(&self) -> bool {
+        let mut queue = self.queue();
+        let may = queue.apart < limits::BATCHES_APART;
+        queue.apart += usize::from(may);
+        may
     }
 
     /// Ends the loops once nothing is queued.
@@ -148,9 +167,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Runs whose row was locked by somebody else again and again are offered alone, and wait for the lock: the others go on meanwhile.
+/// Runs whose row was locked by somebody else again and again, or whose batch the store does not take, are offered alone, and wait for
+/// the lock: the others go on meanwhile. A few at once; the rest has its turn later.
 fn apart(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> Vec<Arc<Live>> {
-    let (patient, lives): (Vec<_>, Vec<_>) = lives.into_iter().partition(|live| live.lock().busy >= BUSY_MAX);
+    let alone = |live: &Arc<Live>| live.lock().busy >= BUSY_MAX && shared.committer.goes_apart();
+    let (patient, lives): (Vec<_>, Vec<_>) = lives.into_iter().partition(alone);
     for live in patient {
         let shared = shared.clone();
         shared.host.clone().spawn(Box::pin(async move {
@@ -158,6 +179,7 @@ fn apart(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> Vec<Arc<Live>> {
             if !sent {
                 shared.host.sleep(shared.settings.commit.retry_max).await;
             }
+            shared.committer.queue().apart -= 1;
             again(&shared, &lives);
         }));
     }
@@ -178,7 +200,10 @@ fn again(shared: &Shared, lives: &[Arc<Live>]) {
 async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>, patient: Option<Duration>) -> (bool, Vec<Arc<Live>>) {
     let incarnation = shared.member().incarnation;
     let (mut synced, mut parts, mut offers): (_, Vec<Arc<Live>>, Vec<Offer>) = (false, Vec::new(), Vec::new());
-    for live in lives {
+    let (mut lives, mut bytes) = (lives.into_iter(), 0);
+    while bytes < limits::BATCH_BYTES
+        && let Some(live) = lives.next()
+    {
         // A batch has one offer per run, and the one of an older epoch is lost anyhow.
         let superseded = shared.run(live.run).is_some_and(|newest| newest.epoch > live.epoch);
         if live.incarnation != incarnation || superseded {
@@ -187,9 +212,13 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>, patient: Option<Durat
             live.interrupt(Interrupt::Fenced);
         } else if let Some((offer, must_sync)) = flush::offer(&live) {
             synced |= must_sync;
+            bytes += offer.bytes();
             offers.push(offer);
             parts.push(live);
         }
+    }
+    if lives.len() > 0 {
+        shared.committer.put_back(lives);
     }
     if offers.is_empty() {
         return (true, parts);
@@ -205,6 +234,10 @@ async fn send(shared: &Arc<Shared>, lives: Vec<Arc<Live>>, patient: Option<Durat
         }
         Err(error) => {
             tracing::warn!(%error, runs = batch.offers.len(), "a batch was not acknowledged; it will be offered again");
+            if !error.is_transient() {
+                // One of them may be the reason: each has a turn alone.
+                parts.iter().for_each(|live| live.lock().busy = BUSY_MAX);
+            }
             None
         }
     };

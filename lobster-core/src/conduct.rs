@@ -3,16 +3,23 @@
 //! Invariant: a conducted step is in the run's list until its result is known there, or the run was interrupted.
 
 use crate::{
-    call::Call,
-    host::sleep_until,
-    live::{CallState, Conducted, Inner, Live},
+    call::{Call, Polling, PollingGuard},
+    error::panic_text,
+    host::{BoxFuture, sleep_until},
+    live::{CallState, Conducted, Inner, Interrupt, Live},
     name,
 };
 use lobster_store::contract::{
-    Seq, Wall,
+    Boot, Seq, Wall,
     record::{Came, StepName},
 };
-use std::sync::Arc;
+use std::{
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 /// The run was interrupted while the step waited.
 pub(crate) struct Interrupted;
@@ -24,8 +31,85 @@ pub(crate) fn begin(live: &Arc<Live>, call: &Call, attended: bool) -> Arc<StepNa
     if attended && let Some(open) = inner.calls.get_mut(&call.id()) {
         open.state = CallState::Conducted;
     }
-    inner.conducts.insert(step.clone(), Conducted { call: attended.then(|| call.id()), waits: None, calling: false });
+    inner.conducts.insert(step.clone(), Conducted { call: attended.then(|| call.id()), ..Conducted::default() });
     step
+}
+
+/// Sees a step through to its end. What the conductor itself panics with holds the run: a call of it may have begun, and nobody would ever
+/// see to that.
+pub(crate) async fn run(live: &Arc<Live>, step: &Arc<StepName>, conductor: impl Future<Output = Result<(), Interrupted>>) {
+    let mut conductor = pin!(conductor);
+    let ended = poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| conductor.as_mut().poll(cx))).unwrap_or_else(|panic| {
+            live.interrupt(Interrupt::Hold(format!("{} {}", name::display(step), panic_text(&*panic))));
+            Poll::Ready(Err(Interrupted))
+        })
+    });
+    end(live, step, ended.await);
+}
+
+/// Enters code of the run's author from a task of the engine: noted, in its place, and with panics caught.
+fn enter<T>(live: &Live, code: impl FnOnce() -> T) -> Result<T, String> {
+    let _acting = live.acting();
+    let _polling = PollingGuard::set(Polling::Step);
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panic_text(&*panic))
+}
+
+/// A future of the run's author on a task of the engine. Everything it does, from its making to its destructors, is noted, is in its
+/// place, and may panic.
+pub(crate) struct Theirs<'t, M, T> {
+    live: Arc<Live>,
+    make: Option<M>,
+    made: Option<BoxFuture<'t, T>>,
+}
+
+impl<'t, M: FnOnce() -> BoxFuture<'t, T>, T> Theirs<'t, M, T> {
+    /// Made with its first poll.
+    pub fn new(live: &Arc<Live>, make: M) -> Self {
+        Self { live: live.clone(), make: Some(make), made: None }
+    }
+
+    /// What it returns, or what it panicked with.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, String>> {
+        let Self { live, make, made } = self;
+        let polled = enter(live, || {
+            if let Some(make) = make.take() {
+                *made = Some(make());
+            }
+            let polled = made.as_mut().expect("it was made with its first poll").as_mut().poll(cx);
+            if polled.is_ready() {
+                gone(live, made.take());
+            }
+            polled
+        });
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+impl<M, T> Drop for Theirs<'_, M, T> {
+    fn drop(&mut self) {
+        if let Some(made) = self.made.take() {
+            // What it returned is known, or does not count any more.
+            let _ = enter(&self.live, || gone(&self.live, made));
+        }
+    }
+}
+
+/// Drops what may panic at it.
+fn gone<T>(live: &Live, theirs: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(theirs))).is_err() {
+        tracing::warn!(run = %live.run, "a destructor of a step panicked");
+    }
+}
+
+/// Says by when what begins now comes to its end.
+pub(crate) fn ends(live: &Live, step: &Arc<StepName>, at: Boot) {
+    if let Some(conducted) = live.lock().conducts.get_mut(step) {
+        conducted.ends = Some(at);
+    }
 }
 
 /// Puts its result, recorded at `seq`, where the body finds it. Under the lock under which it was recorded: whatever is recorded later is
@@ -50,7 +134,7 @@ pub(crate) fn land(inner: &mut Inner, step: &Arc<StepName>, seq: Seq, came: Came
 }
 
 /// Takes a step out of the run's list. One without a result is left to whoever has the run next.
-pub(crate) fn end(live: &Arc<Live>, step: &Arc<StepName>, ended: Result<(), Interrupted>) {
+fn end(live: &Arc<Live>, step: &Arc<StepName>, ended: Result<(), Interrupted>) {
     let mut inner = live.lock();
     if ended.is_err() {
         inner.conducts.remove(step);

@@ -4,6 +4,7 @@
 
 use crate::{
     call::{Polling, PollingGuard},
+    codec::CodecError,
     error::{StepFailed, cut, panic_text},
     host::{BoxFuture, sleep_until},
     live::{CallState, Completed, Inner, Interrupt, Live},
@@ -72,16 +73,35 @@ enum End {
     Evicted,
 }
 
-/// Drives a run from its restored image to where it leaves this process.
-pub(crate) async fn drive(live: Arc<Live>, body: Body) {
-    let end = poll(&live, body).await;
+/// Drives a run from its restored image to where it leaves this process. `begin` decodes its input and calls its function.
+pub(crate) async fn drive(live: Arc<Live>, begin: impl FnOnce() -> Result<Body, CodecError>) {
+    let end = match begun(&live, begin) {
+        Some(body) => poll(&live, body).await,
+        None => End::Interrupted,
+    };
     see_out(&live, end).await;
+}
+
+/// The body; `None` if the run was interrupted before it, or by what `begin` came to. The run is noted from here on.
+fn begun(live: &Live, begin: impl FnOnce() -> Result<Body, CodecError>) -> Option<Body> {
+    if live.lock().interrupt.is_some() {
+        return None;
+    }
+    live.shared.note(live.slot, Some(live.run));
+    let why = match catch_unwind(AssertUnwindSafe(begin)) {
+        Ok(Ok(body)) => return Some(body),
+        Ok(Err(error)) => format!("the input does not fit the code: {error}"),
+        Err(panic) => format!("the task's function {}", panic_text(&*panic)),
+    };
+    live.shared.note(live.slot, None);
+    live.interrupt(Interrupt::Hold(why));
+    None
 }
 
 async fn poll(live: &Arc<Live>, mut body: Body) -> End {
     let counted = Arc::new(BodyWaker { woken: AtomicBool::new(true), bell: live.bell.clone() });
     let waker = Waker::from(counted.clone());
-    let mut noted = false;
+    let mut noted = true;
     let end = loop {
         // A body whose every step is ready would otherwise never let the committer run.
         tokio::task::consume_budget().await;
@@ -129,12 +149,11 @@ async fn poll(live: &Arc<Live>, mut body: Body) -> End {
         // Whoever still waits for this run may go, and nothing that its destructors do is recorded.
         live.interrupt(Interrupt::Gone);
     }
+    live.shared.note(live.slot, Some(live.run));
     if catch_unwind(AssertUnwindSafe(|| drop(body))).is_err() {
         tracing::warn!(run = %live.run, "a destructor of the body panicked");
     }
-    if noted {
-        live.shared.note(live.slot, None);
-    }
+    live.shared.note(live.slot, None);
     end
 }
 

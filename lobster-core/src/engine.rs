@@ -201,6 +201,11 @@ impl Shared {
         // In this order: a run that the worker took last is seen.
         !self.working.load(Ordering::SeqCst) && self.runs.lock().expect("no code that can panic runs under this lock").is_empty()
     }
+    /// Is a call or a transaction under way that has its time yet?
+    fn acts(&self) -> bool {
+        let now = self.host.boot();
+        self.runs().iter().any(|live| live.ends().is_some_and(|ends| now < ends))
+    }
     /// Waits until no run is in memory and none comes any more, at most so long.
     pub async fn empty(&self, within: Duration) -> bool {
         let empty = async {
@@ -264,7 +269,8 @@ impl Deref for Lobster {
 pub struct Drained {
     /// Runs that were in memory when it began.
     pub runs: usize,
-    /// Runs that could not be handed over, because the store did not answer: whoever takes over waits for the lease.
+    /// Runs that could not be handed over, because the store did not answer or their code did not return: what they record from here on
+    /// is refused, and whoever takes them over goes on from what is stored.
     pub left_behind: usize,
 }
 
@@ -276,9 +282,9 @@ impl Lobster {
 
     /// Claims nothing more, lets every step that runs come to its end, hands the runs over and leaves.
     ///
-    /// Steps that have not ended after `deadline` are frozen: an ordinary one runs again elsewhere; a started irreversible call is
-    /// awaited (at most its `max_duration`) and recorded all the same. Then the node's row says that it has left, so that
-    /// its runs are claimed at once. Calling it a second time waits as well.
+    /// Steps that have not ended after `deadline` are frozen: an ordinary one runs again elsewhere; a started irreversible call, or
+    /// transactional step, is awaited (at most its `max_duration`, and then a TTL for the store to record it) and recorded all the same.
+    /// Then the node's row says that it has left, so that its runs are claimed at once. Calling it a second time waits as well.
     ///
     /// ```
     /// # use lobster_core::{Ctx, Lobster, Result, task};
@@ -303,7 +309,12 @@ impl Lobster {
             for live in shared.runs() {
                 live.interrupt(Interrupt::Release);
             }
-            shared.empty(shared.settings.lease.ttl).await;
+            // The lease is renewed until then: nobody takes a run with a call under way. What ends last has its time to be recorded.
+            let mut acts = true;
+            while acts {
+                acts = shared.acts();
+                acts &= !shared.empty(shared.settings.lease.ttl).await;
+            }
         }
         let left_behind = shared.runs().len();
         if shared.idle() {
@@ -351,7 +362,7 @@ impl Lobster {
         }
     }
 
-    /// Opens a store: `memory:`, `sqlite://file.db` or a path ending in `.db`. Nothing happens before
+    /// Opens a store: `memory:`, `sqlite://file.db`, a path ending in `.db`, or `postgres://..` with the feature `postgres`. Nothing happens before
     /// [`start`](crate::Builder::start) or [`connect`](crate::Builder::connect).
     pub fn open(url: &str) -> crate::Builder {
         crate::Builder::new(url)

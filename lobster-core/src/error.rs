@@ -7,7 +7,12 @@ use lobster_store::contract::{
     record::{self, FailureKind, Payload},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{
+    error::Error as StdError,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 /// The error type that step and task bodies may use when they have no preference: any error fits by `?`.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
@@ -417,8 +422,21 @@ pub(crate) struct Told {
     pub failure: record::Failure,
 }
 
-/// Reads marks, message and an inner [`StepFailed`] out of any error.
+/// Reads marks, message and an inner [`StepFailed`] out of any error. An error's texts and sources are its author's code: one that panics
+/// is told by what it panicked with.
 pub(crate) fn tell(error: BoxError) -> Told {
+    catch_unwind(AssertUnwindSafe(|| read(error))).unwrap_or_else(|panic| Told {
+        fatal: false,
+        did_not_happen: false,
+        retry_after: None,
+        failure: record::Failure {
+            message: cut(format!("an error that cannot be shown: it {}", panic_text(&*panic))),
+            ..Default::default()
+        },
+    })
+}
+
+fn read(error: BoxError) -> Told {
     let mut told = Told {
         fatal: false,
         did_not_happen: false,

@@ -3,11 +3,11 @@
 //! Invariant: no call is polled for the first time unless its intent is synced, younger than W, and of the lease that still holds.
 
 use crate::{
-    call::{Begin, Call, Doubt, Polling, PollingGuard, Start},
+    call::{Begin, Call, Doubt, Start},
     codec,
-    conduct::{self, Interrupted},
+    conduct::{self, Interrupted, Theirs},
     ctx::{Home, StepCtx},
-    error::{BoxError, StepFailed, panic_text},
+    error::{BoxError, StepFailed, tell},
     host::BoxFuture,
     lease::Generation,
     live::{Interrupt, Live},
@@ -32,7 +32,6 @@ use lobster_store::{
 use serde::de::DeserializeOwned;
 use std::{
     future::{pending, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
@@ -167,8 +166,8 @@ enum Ended {
 
 impl Conductor {
     async fn run(mut self, start: Start) {
-        let ended = self.conduct(start).await;
-        conduct::end(&self.live, &self.step, ended);
+        let (live, step) = (self.live.clone(), self.step.clone());
+        conduct::run(&live, &step, self.conduct(start)).await;
     }
 
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
@@ -229,41 +228,28 @@ impl Conductor {
         self.attempts += 1;
         let number = self.attempts;
         let doubt = |died| Doubt { seq, intent: intent.clone(), windows: Vec::new(), died, verdict: None, probes: 0 };
-        let (failure, in_doubt, fatal, not_before) = match ended {
+        let told = match ended {
             Ended::Returned(Ok(payload)) => return Ok(self.record(&doubt(false), Came::Value(payload)).await),
-            Ended::Returned(Err(Trouble::Error(error))) => {
-                let did_not_happen = crate::error::marks_did_not_happen(&*error);
-                let (failure, fatal, not_before) = describe(Trouble::Error(error));
-                (failure, !did_not_happen && !fatal, fatal, not_before)
-            }
-            // The call returned a value: it happened. Only the value cannot be kept.
-            Ended::Returned(Err(trouble @ Trouble::Encoding(_))) => {
-                let (failure, ..) = describe(trouble);
-                (failure, false, true, Duration::ZERO)
-            }
-            Ended::Returned(Err(trouble)) => {
-                let (failure, _, not_before) = describe(trouble);
-                (failure, true, false, not_before)
-            }
+            Ended::Returned(Err(trouble)) => describe(trouble),
             Ended::Overran => {
                 let message = format!("took longer than max_duration ({:?})", self.spec.max_duration());
-                let (failure, ..) = describe(Trouble::Error(message.into()));
-                (failure, true, false, Duration::ZERO)
+                describe(Trouble::Error(message.into()))
             }
         };
-        let failure = Failure { step: name::display(&self.step), attempts: number, ..failure };
-        if fatal {
+        let failure = Failure { step: name::display(&self.step), attempts: number, ..told.failure };
+        if told.fatal {
+            // Nothing is in doubt: its author says so, or it returned a value, which only cannot be kept.
             let kind = if failure.kind == FailureKind::Unspecified as i32 { FailureKind::Fatal as i32 } else { failure.kind };
             return Ok(self.record(&doubt(false), Came::Failure(Failure { kind, ..failure })).await);
         }
-        self.sticky |= in_doubt;
+        self.sticky |= !told.did_not_happen;
         self.generation += u32::from(planted!("attempt_changes_key"));
         let exhausted = number >= self.spec.retry.attempts;
         if exhausted && !self.sticky {
             let failure = Failure { kind: FailureKind::Exhausted as i32, ..failure };
             return Ok(self.record(&doubt(false), Came::Failure(failure)).await);
         }
-        let delay = self.spec.retry.delay(number, shared.host.random()).max(not_before);
+        let delay = self.spec.retry.delay(number, shared.host.random()).max(told.retry_after.unwrap_or_default());
         let due = shared.host.wall().plus(delay);
         let reason = format!("{} failed {number} times, last: {}", name::display(&self.step), failure.message);
         let attempt = Attempt {
@@ -374,10 +360,8 @@ impl Conductor {
     async fn act(&mut self, armed: &Armed) -> Option<Ended> {
         let shared = self.live.shared.clone();
         let cx = StepCtx::new(Home::Live(self.live.clone()), self.step.clone(), self.generation, self.attempts + 1, self.sticky);
-        let mut call = match catch_unwind(AssertUnwindSafe(|| (self.act.get_mut().unwrap_or_else(PoisonError::into_inner))(cx))) {
-            Ok(call) => call,
-            Err(panic) => return Some(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic))))),
-        };
+        let act = self.act.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut call = Theirs::new(&self.live, || act(cx));
         let (window, duration) = (shared.settings.lease.renew, self.spec.max_duration());
         let mut started: Option<(Boot, BoxFuture<'static, ()>)> = None;
         poll_fn(|cx| {
@@ -393,19 +377,15 @@ impl Conductor {
                     if !timely {
                         return Poll::Ready(None);
                     }
+                    conduct::ends(&self.live, &self.step, now + duration);
                     &mut started.insert((now + duration, shared.host.sleep(duration))).1
                 }
             };
-            shared.note(shared.calls_slot(self.live.slot), Some(self.live.run));
-            let polled = {
-                let _polling = PollingGuard::set(Polling::Step);
-                catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)))
-            };
-            shared.note(shared.calls_slot(self.live.slot), None);
-            match polled {
-                Ok(Poll::Ready(returned)) => Poll::Ready(Some(Ended::Returned(returned))),
-                Ok(Poll::Pending) => alarm.as_mut().poll(cx).map(|()| Some(Ended::Overran)),
-                Err(panic) => Poll::Ready(Some(Ended::Returned(Err(Trouble::Panic(panic_text(&*panic)))))),
+            match call.poll(cx) {
+                Poll::Ready(returned) => {
+                    Poll::Ready(Some(Ended::Returned(returned.unwrap_or_else(|panic| Err(Trouble::Panic(panic))))))
+                }
+                Poll::Pending => alarm.as_mut().poll(cx).map(|()| Some(Ended::Overran)),
             }
         })
         .await
@@ -558,16 +538,12 @@ impl Conductor {
         let cx = StepCtx::new(Home::Live(self.live.clone()), self.step.clone(), self.generation, self.attempts, true);
         let ask =
             self.ask.as_mut().expect("only steps with a probe are probed").get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut question = match catch_unwind(AssertUnwindSafe(|| ask(cx))) {
-            Ok(question) => question,
-            Err(panic) => return Ok(Err(format!("the probe {}", panic_text(&*panic)))),
-        };
+        let mut question = Theirs::new(&self.live, || ask(cx));
         let asking = poll_fn(|cx| {
-            let _polling = PollingGuard::set(Polling::Step);
-            match catch_unwind(AssertUnwindSafe(|| question.as_mut().poll(cx))) {
-                Ok(polled) => polled.map(|fate| fate.map_err(|error| format!("the probe failed: {error}"))),
-                Err(panic) => Poll::Ready(Err(format!("the probe {}", panic_text(&*panic)))),
-            }
+            question.poll(cx).map(|answer| match answer {
+                Ok(fate) => fate.map_err(|error| format!("the probe failed: {}", tell(error).failure.message)),
+                Err(panic) => Err(format!("the probe {panic}")),
+            })
         });
         tokio::select! {
             biased;

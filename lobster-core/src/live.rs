@@ -13,7 +13,7 @@ use crate::{
 };
 use bytes::Bytes;
 use lobster_store::contract::{
-    Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
+    Boot, Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
     record::{Came, Changed, StateChange, StepName, StepResult},
 };
 use std::{
@@ -62,6 +62,8 @@ pub(crate) struct Live {
     pub slot: usize,
     pub shared: Arc<Shared>,
     inner: Mutex<Inner>,
+    /// How much of the author's code the engine's tasks are in at this moment.
+    acting: Mutex<usize>,
     /// Rings for the driver of this run.
     pub bell: Arc<Notify>,
     /// Rings for everybody else who waits for this run: acknowledged deltas, interrupts.
@@ -181,6 +183,8 @@ pub(crate) struct Conducted {
     pub waits: Option<(Wall, String)>,
     /// An irreversible call is between its intent and its record.
     pub calling: bool,
+    /// What has begun comes to its end by then, on the boot clock.
+    pub ends: Option<Boot>,
 }
 
 /// Calls of one step in one scope.
@@ -258,6 +262,8 @@ pub(crate) struct Inner {
     pub draining: bool,
     /// An engine task had to leave its call unresolved.
     pub unresolved: bool,
+    /// The store has a new result of this holder: the run is suspected of nothing any more.
+    pub progressed: bool,
 }
 
 impl Live {
@@ -309,6 +315,7 @@ impl Live {
             interrupt: grant.cancel.then_some(Interrupt::Cancel),
             draining: false,
             unresolved: false,
+            progressed: false,
         };
         Arc::new(Self {
             run: grant.run,
@@ -318,6 +325,7 @@ impl Live {
             slot,
             shared,
             inner: Mutex::new(inner),
+            acting: Mutex::new(0),
             bell: Arc::default(),
             turned: Notify::new(),
         })
@@ -362,6 +370,22 @@ impl Live {
         .await
     }
 
+    /// A task of the engine goes into code of this run's author: noted until it comes out, for whoever finds this process dead.
+    pub fn acting(&self) -> Acting<'_> {
+        self.count(|acting| *acting += 1);
+        Acting(self)
+    }
+
+    /// Several may be in it at once: the first one notes the run, and the last one takes the note away.
+    fn count(&self, change: impl FnOnce(&mut usize)) {
+        let mut acting = self.acting.lock().expect("no code that can panic runs under this lock");
+        let before = *acting;
+        change(&mut acting);
+        if (before == 0) != (*acting == 0) {
+            self.shared.note(self.shared.calls_slot(self.slot), (*acting > 0).then_some(self.run));
+        }
+    }
+
     /// Waits until the run is interrupted.
     pub async fn interrupted(&self) -> Interrupt {
         self.until(|inner| inner.interrupt.clone()).await
@@ -381,10 +405,24 @@ impl Live {
         self.ring();
     }
 
+    /// The moment by which everything that has begun on tasks of the engine comes to its end.
+    pub fn ends(&self) -> Option<Boot> {
+        self.lock().conducts.values().filter_map(|conducted| conducted.ends).max()
+    }
+
     /// No step starts any more; the run goes back as soon as nothing is under way.
     pub fn drain(&self) {
         self.lock().draining = true;
         self.ring();
+    }
+}
+
+/// Noted: a task of the engine is in code of the run's author.
+pub(crate) struct Acting<'a>(&'a Live);
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.0.count(|acting| *acting -= 1);
     }
 }
 

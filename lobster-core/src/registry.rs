@@ -166,7 +166,7 @@ impl Registered {
         (self.fits)(input)
     }
 
-    /// Starts a body on a decoded input.
+    /// Decodes the input and calls the task's function: its author's code, which may panic.
     pub fn start(&self, ctx: Ctx, input: &Payload) -> Result<Body, codec::CodecError> {
         (self.start)(ctx, input)
     }

@@ -4,10 +4,10 @@
 //! has ended: what the store holds up to that place is what the transaction builds on.
 
 use crate::{
-    call::{Begin, Call, Polling, PollingGuard, Start},
-    conduct::{self, Interrupted},
+    call::{Begin, Call, Start},
+    conduct::{self, Interrupted, Theirs},
     ctx::{Home, StepCtx},
-    error::{StepFailed, panic_text},
+    error::StepFailed,
     host::BoxFuture,
     live::{Interrupt, Live},
     name,
@@ -26,7 +26,6 @@ use serde::de::DeserializeOwned;
 use std::{
     any::TypeId,
     future::{pending, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
@@ -130,8 +129,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 impl Conductor {
     async fn run(mut self, start: Start) {
-        let ended = self.conduct(start).await;
-        conduct::end(&self.live, &self.step, ended);
+        let (live, step) = (self.live.clone(), self.step.clone());
+        conduct::run(&live, &step, self.conduct(start)).await;
     }
 
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
@@ -291,13 +290,8 @@ impl Conductor {
         Box::new(move |transaction| {
             Box::pin(async move {
                 live.shared.point("T2");
-                let acting =
-                    catch_unwind(AssertUnwindSafe(|| (act.lock().unwrap_or_else(PoisonError::into_inner))(cx, transaction)));
-                let outcome = match acting {
-                    Ok(acting) => polled(&live, acting, most).await,
-                    Err(panic) => Outcome::Returned(Err(Trouble::Panic(panic_text(&*panic)))),
-                };
-                let (outcome, row) = match outcome {
+                let acting = Theirs::new(&live, || (act.lock().unwrap_or_else(PoisonError::into_inner))(cx, transaction));
+                let (outcome, row) = match polled(&live, &step, acting, most).await {
                     Outcome::Returned(Ok(came)) => {
                         let result = result(&live, &step, came.clone(), attempts, began);
                         let delta = encode_delta(seq, Fact::Result(result));
@@ -404,7 +398,15 @@ fn result(live: &Live, step: &StepName, came: Came, attempts: u32, began: Wall) 
 }
 
 /// Polls an attempt to its end, or until it has taken too long. What permits it is looked at right before its first poll.
-async fn polled(live: &Arc<Live>, mut acting: BoxFuture<'_, Result<Payload, Trouble>>, most: Duration) -> Outcome {
+async fn polled<'t, M>(
+    live: &Live,
+    step: &Arc<StepName>,
+    mut acting: Theirs<'t, M, Result<Payload, Trouble>>,
+    most: Duration,
+) -> Outcome
+where
+    M: FnOnce() -> BoxFuture<'t, Result<Payload, Trouble>>,
+{
     let shared = &live.shared;
     let mut started: Option<(Boot, BoxFuture<'static, ()>)> = None;
     poll_fn(|cx| {
@@ -416,19 +418,18 @@ async fn polled(live: &Arc<Live>, mut acting: BoxFuture<'_, Result<Payload, Trou
             None if (!shared.lease.good(now) && !planted!("work_behind_the_lease")) || live.lock().interrupt.is_some() => {
                 return Poll::Ready(Outcome::NotBegun);
             }
-            None => &mut started.insert((now + most, shared.host.sleep(most))).1,
+            None => {
+                conduct::ends(live, step, now + most);
+                &mut started.insert((now + most, shared.host.sleep(most))).1
+            }
         };
-        shared.note(shared.calls_slot(live.slot), Some(live.run));
-        let polled = {
-            let _polling = PollingGuard::set(Polling::Step);
-            catch_unwind(AssertUnwindSafe(|| acting.as_mut().poll(cx)))
-        };
-        shared.note(shared.calls_slot(live.slot), None);
-        match polled {
-            Ok(Poll::Ready(returned)) => Poll::Ready(Outcome::Returned(returned.map(Came::Value))),
-            Ok(Poll::Pending) if alarm.as_mut().poll(cx).is_ready() => late(),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => Poll::Ready(Outcome::Returned(Err(Trouble::Panic(panic_text(&*panic))))),
+        match acting.poll(cx) {
+            Poll::Ready(returned) => {
+                let returned = returned.unwrap_or_else(|panic| Err(Trouble::Panic(panic)));
+                Poll::Ready(Outcome::Returned(returned.map(Came::Value)))
+            }
+            Poll::Pending if alarm.as_mut().poll(cx).is_ready() => late(),
+            Poll::Pending => Poll::Pending,
         }
     })
     .await

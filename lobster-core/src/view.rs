@@ -286,3 +286,66 @@ fn text(payload: &record::Payload) -> String {
         _ => format!("{} bytes of codec {}", payload.data.len(), payload.codec),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lobster_store::contract::{Incarnation, TaskVersion};
+    use std::time::Duration;
+
+    #[test]
+    fn a_run_that_does_not_go_on_has_one_reason() {
+        let task = |version| TaskVersion { task: "checkout".into(), version };
+        let node = |number, state, version| Peer {
+            incarnation: Incarnation(Uuid::from_u128(number)),
+            name: "till".into(),
+            state,
+            tasks: vec![task(version)],
+            beat: 0,
+            age: None,
+            ttl: Duration::from_secs(15),
+        };
+        let peers = [node(1, NodeState::Active, 2), node(2, NodeState::Left, 9), node(3, NodeState::Failed, 9)];
+        let run = |state, version| RunSummary {
+            id: RunId(Uuid::from_u128(7)),
+            key: None,
+            digest: Default::default(),
+            task: task(version),
+            tags: Vec::new(),
+            state,
+            reason: "why".into(),
+            owner: None,
+            epoch: 1,
+            tail: 0,
+            attempts: 0,
+            deaths: 0,
+            cancel: false,
+            submitted: Wall(0),
+            due: Wall(100),
+            ended: None,
+        };
+        let owned = |number| RunSummary { owner: Some(Incarnation(Uuid::from_u128(number))), ..run(RunState::Running, 1) };
+        let until = Reason::Until { due: Wall(100), why: "why".into() };
+        let suspect = RunSummary { deaths: limits::DEATHS_ALONE, ..run(RunState::Ready, 2) };
+        let table = [
+            (run(RunState::Ready, 2), 99, Some(until)),
+            (run(RunState::Ready, 2), 100, Some(Reason::Queued)),
+            (RunSummary { deaths: limits::DEATHS_ALONE - 1, ..suspect.clone() }, 100, Some(Reason::Queued)),
+            (suspect, 100, Some(Reason::Alone { deaths: limits::DEATHS_ALONE })),
+            // Only living nodes count.
+            (run(RunState::Ready, 3), 100, Some(Reason::NoNode { task: "checkout".into(), version: 3 })),
+            (run(RunState::Held, 3), 0, Some(Reason::Held("why".into()))),
+            (owned(1), 0, None),
+            (owned(2), 0, Some(Reason::OwnerGone)),
+            (owned(3), 0, Some(Reason::OwnerGone)),
+            (owned(4), 0, Some(Reason::OwnerGone)),
+            (run(RunState::Succeeded, 3), 100, None),
+            (run(RunState::Failed, 3), 100, None),
+            (run(RunState::Cancelled, 3), 100, None),
+            (run(RunState::Quarantined, 3), 100, None),
+        ];
+        for (run, now, reason) in table {
+            assert_eq!(why(&run, &peers, Wall(now)), reason, "{run:?} at {now}");
+        }
+    }
+}

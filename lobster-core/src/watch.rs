@@ -158,6 +158,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
     let glance = (poll / 5).min(Duration::from_millis(100)).max(Duration::from_millis(5));
     let (mut peers, mut read, mut swept) = (Vec::new(), Boot::default(), shared.host.boot());
     let mut attended = Boot::default();
+    let (mut hints, mut hinted, mut deaf) = (shared.tiers.wake.hints(), false, glance);
     while !shared.stopping() {
         let now = shared.host.boot();
         if now.since(read) >= watch.pace(&shared) {
@@ -168,9 +169,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
                 free(&shared);
             }
         }
-        if now.since(attended) >= poll && shared.has_runs() {
+        let quiet = now.since(attended);
+        if quiet >= if hinted { deaf } else { poll } && shared.has_runs() {
             attended = now;
-            attend(&shared).await;
+            let found = attend(&shared).await;
+            // Hints are of everything: where one after the other is about others, they are followed no more often than polls come.
+            deaf = if found || !hinted { glance } else { deaf.saturating_mul(2).min(poll) };
+            hinted = false;
         }
         let dead: Vec<_> = peers.iter().copied().filter(|peer| shared.tiers.members.proves_dead(*peer)).collect();
         for peer in dead {
@@ -186,6 +191,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
         tokio::select! {
             biased;
             () = shared.attention.notified() => attended = Boot::default(),
+            seen = shared.tiers.wake.hinted(hints), if !hinted => (hints, hinted) = (seen, true),
             () = shared.host.sleep(glance) => {}
         }
     }
@@ -197,18 +203,22 @@ fn free(shared: &Shared) {
     shared.work.notify_one();
 }
 
-/// Runs of ours with a cancel asked for, or woken.
-async fn attend(shared: &Shared) {
+/// Runs of ours with a cancel asked for, or woken; were there any?
+async fn attend(shared: &Shared) -> bool {
     let incarnation = shared.member().incarnation;
     match shared.tiers.journal.attend(incarnation).await {
         Ok(all) => {
-            for attention in all {
+            for attention in &all {
                 if let Some(live) = shared.run(attention.run).filter(|live| live.epoch == attention.epoch) {
                     live.attend(attention.cancel, attention.wake);
                 }
             }
+            !all.is_empty()
         }
-        Err(error) => tracing::warn!(%error, "what is asked of our runs could not be read"),
+        Err(error) => {
+            tracing::warn!(%error, "what is asked of our runs could not be read");
+            false
+        }
     }
 }
 

@@ -45,6 +45,9 @@ impl Slots {
     }
 }
 
+/// For every wait of a suspect that came to nothing, the others have so many such times.
+const OTHERS: u32 = 4;
+
 /// One of so many polls looks for suspects, where not every one does.
 const SUSPECTS: u32 = 10;
 
@@ -52,20 +55,23 @@ const SUSPECTS: u32 = 10;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let _gone = GoneGuard(shared.clone());
     let mut hints = shared.tiers.wake.hints();
-    // A suspect that waits until nothing else executes.
-    let mut suspect: Option<Grant> = None;
+    // A suspect that waits until nothing else executes, and until when it does; before when no other is looked for.
+    let (mut suspect, mut rest): (Option<(Grant, Boot)>, Boot) = Default::default();
     let (mut polled, mut looks) = (Boot::default(), 0);
     while !shared.stopping() {
         let (mut more, mut wait) = (false, shared.settings.run.poll);
-        match &suspect {
-            Some(_) if shared.slots.busy() > 0 => {}
-            Some(_) => {
-                let grants = suspect.take().into_iter().collect();
-                begin(&shared, grants).await;
-                // Nothing is claimed beside it.
-                while shared.slots.busy() > 0 && !shared.stopping() {
-                    shared.work.notified().await;
+        match suspect.take() {
+            Some((grant, until)) if shared.slots.busy() > 0 => {
+                let now = shared.host.boot();
+                if now >= until {
+                    rest = now + patience(&shared).saturating_mul(OTHERS);
+                    put_off(&shared, grant);
+                    continue;
                 }
+                suspect = Some((grant, until));
+            }
+            Some((grant, _)) => {
+                alone(&shared, grant).await;
                 continue;
             }
             None => {
@@ -85,11 +91,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             // Where a look is dear, suspects are looked for less often: they come from nodes that were revoked.
             let all = stride == 1 || looks % SUSPECTS == 0 || shared.revoked.swap(false, Ordering::SeqCst);
             looks += 1;
-            if suspect.is_none() && all && !shared.stopping() {
-                suspect = claim(&shared, 1, true).await.pop();
+            if suspect.is_none() && all && now >= rest && !shared.stopping() {
+                suspect = claim(&shared, 1, true).await.pop().map(|grant| (grant, shared.host.boot() + patience(&shared)));
                 more |= suspect.is_some();
             }
-            if shared.may_have_strays() && strays(&shared, suspect.as_ref()).await {
+            if shared.may_have_strays() && strays(&shared, suspect.as_ref().map(|(grant, _)| grant)).await {
                 shared.no_strays(now);
             }
         }
@@ -103,9 +109,35 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = shared.host.sleep(wait) => {}
         }
     }
-    if let Some(grant) = suspect {
-        set_aside(&shared, &grant, Then::Release).await;
+    if let Some((grant, _)) = suspect {
+        set_aside(shared.clone(), grant, Then::Release).await;
     }
+}
+
+/// Executes a suspect: nothing is claimed beside it before it has left, or has recorded a result, which clears it.
+async fn alone(shared: &Arc<Shared>, grant: Grant) {
+    let (run, epoch) = (grant.run, grant.epoch);
+    begin(shared, vec![grant]).await;
+    while let Some(live) = shared.run(run).filter(|live| live.epoch == epoch && !shared.stopping()) {
+        tokio::select! {
+            biased;
+            () = live.until(|inner| inner.progressed.then_some(())) => return,
+            () = shared.work.notified() => {}
+        }
+    }
+}
+
+/// How long a suspect waits for room.
+fn patience(shared: &Shared) -> Duration {
+    shared.settings.lease.ttl
+}
+
+/// A suspect for which what executes here makes no room: somebody else may have some, or this node later. The others do not wait for it.
+fn put_off(shared: &Arc<Shared>, grant: Grant) {
+    let due = shared.host.wall().plus(patience(shared).saturating_mul(OTHERS));
+    let reason = format!("its process died {} times in it; it waits until a node executes nothing else", grant.deaths);
+    let then = Then::Evict { due, reason, wake: grant.wake };
+    aside(shared, grant, then);
 }
 
 /// The engine ends with its runtime: when this task is dropped, the lease must not outlive it.
@@ -127,11 +159,29 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
     let scenes = loop {
         match restore(shared, &grants).await {
             Ok(scenes) => break scenes,
-            Err(error) => {
+            // They are free as soon as this node says that it leaves.
+            Err(_) if shared.stopping() => return,
+            Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "recordings could not be read; tried again");
                 tries += 1;
                 let wait = Duration::from_millis(5).saturating_mul(1 << u32::min(tries, 16));
                 shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
+            }
+            // One of them cannot be read: not the fault of the others.
+            Err(_) if grants.len() > 1 => {
+                for grant in grants {
+                    Box::pin(begin(shared, vec![grant])).await;
+                }
+                return;
+            }
+            Err(error) => {
+                let due = shared.host.wall().plus(shared.settings.run.newer_retry);
+                for grant in grants {
+                    tracing::error!(run = %grant.run, %error, "a recording cannot be read: the run is put off");
+                    let then = Then::Evict { due, reason: format!("its recording cannot be read: {error}"), wake: grant.wake };
+                    aside(shared, grant, then);
+                }
+                return;
             }
         }
     };
@@ -141,7 +191,8 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
             Scene::Fenced => {}
             Scene::Damaged(damage) => {
                 tracing::error!(run = %grant.run, error = %damage, "a recording is damaged: the run is held");
-                set_aside(shared, &grant, Then::Hold { reason: damage.to_string(), wake: grant.wake }).await;
+                let then = Then::Hold { reason: damage.to_string(), wake: grant.wake };
+                aside(shared, grant, then);
             }
             Scene::Ready(image) => match poisoned(shared, &grant) {
                 Some(why) => {
@@ -149,9 +200,9 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
                     let outcome = Outcome { ending: Some(Ending::Quarantined(why)) };
                     let outcome = Sealed::new(Kind::Outcome, grant.run, &outcome);
                     let at = shared.host.wall();
-                    set_aside(shared, &grant, Then::Finish { state: RunState::Quarantined, outcome, at }).await;
+                    aside(shared, grant, Then::Finish { state: RunState::Quarantined, outcome, at });
                 }
-                None => start(shared, grant, *image).await,
+                None => start(shared, grant, *image),
             },
         }
     }
@@ -172,22 +223,14 @@ fn poisoned(shared: &Shared, grant: &Grant) -> Option<String> {
     }
 }
 
-async fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
+fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
     let Some(task) = shared.registry.get(&grant.task.task).cloned() else { return };
     let Some(slot) = shared.slots.take() else {
         // More was granted than asked for: given back.
-        return set_aside(shared, &grant, Then::Release).await;
+        return aside(shared, grant, Then::Release);
     };
     let input = image.input.clone();
     let live = Live::new(shared.clone(), shared.member().incarnation, &grant, slot, image);
-    let body = match task.start(Ctx::new(live.clone()), &input) {
-        Ok(body) => body,
-        Err(error) => {
-            shared.slots.give(slot);
-            let reason = format!("the input does not fit the code: {error}");
-            return set_aside(shared, &grant, Then::Hold { reason, wake: grant.wake }).await;
-        }
-    };
     shared.enter(&live);
     if shared.stopping() {
         // A claim that was under way when the shutdown looked round: it finds this run here, or this finds the shutdown.
@@ -196,7 +239,8 @@ async fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
     let shared = shared.clone();
     shared.host.clone().spawn(Box::pin(async move {
         let _slot = SlotGuard { shared: shared.clone(), live: live.clone() };
-        drive(live, body).await;
+        let ctx = Ctx::new(live.clone());
+        drive(live, move || task.start(ctx, &input)).await;
     }));
 }
 
@@ -213,8 +257,12 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Says what becomes of a run that is not executed here.
-async fn set_aside(shared: &Shared, grant: &Grant, mut then: Then) {
+/// What becomes of a run that is not executed here is said beside the worker: a store that does not take it keeps nobody else waiting.
+fn aside(shared: &Arc<Shared>, grant: Grant, then: Then) {
+    shared.host.spawn(Box::pin(set_aside(shared.clone(), grant, then)));
+}
+
+async fn set_aside(shared: Arc<Shared>, grant: Grant, mut then: Then) {
     let incarnation = shared.member().incarnation;
     let mut tries: u32 = 0;
     loop {

@@ -8,15 +8,15 @@ use lobster_store::{
     Tiers,
     contract::{
         Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
-        Journal, NewRun, NewVerdict, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall,
-        Work,
+        Journal, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer,
+        Wall, Work,
     },
 };
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::watch;
@@ -57,6 +57,9 @@ pub struct Flaky {
     struck: watch::Sender<u64>,
     appends: AtomicU64,
     doubled: AtomicU64,
+    largest: AtomicUsize,
+    synced: AtomicUsize,
+    spoiled: Mutex<BTreeSet<RunId>>,
     swept: watch::Sender<usize>,
 }
 
@@ -70,6 +73,9 @@ impl Flaky {
             struck: watch::Sender::new(0),
             appends: AtomicU64::new(0),
             doubled: AtomicU64::new(0),
+            largest: AtomicUsize::new(0),
+            synced: AtomicUsize::new(0),
+            spoiled: Mutex::default(),
             swept: watch::Sender::new(0),
         });
         let mut wrapped = tiers.clone();
@@ -95,6 +101,29 @@ impl Flaky {
     /// Waits until so many runs were removed.
     pub async fn until_swept(&self, count: usize) {
         self.swept.subscribe().wait_for(|swept| *swept >= count).await.expect("this outlives its receivers");
+    }
+    /// Rows of this run are neither taken nor given, nor anything that is asked for beside them; until [`heal`](Self::heal).
+    pub fn spoil(&self, run: RunId) {
+        self.spoiled.lock().expect("no test panics under this lock").insert(run);
+    }
+    /// All is well again.
+    pub fn heal(&self) {
+        self.spoiled.lock().expect("no test panics under this lock").clear();
+    }
+    fn spoils(&self, runs: impl IntoIterator<Item = RunId>) -> Result<()> {
+        let spoiled = self.spoiled.lock().expect("no test panics under this lock");
+        match runs.into_iter().find(|run| spoiled.contains(run)) {
+            Some(run) => Err(Failed::Internal(format!("{run} is spoiled on purpose"))),
+            None => Ok(()),
+        }
+    }
+    /// Encoded bytes of the largest batch so far.
+    pub fn largest(&self) -> usize {
+        self.largest.load(Ordering::SeqCst)
+    }
+    /// Synced batches so far.
+    pub fn synced(&self) -> usize {
+        self.synced.load(Ordering::SeqCst)
     }
     /// Batches with two offers of one run, which the contract forbids.
     pub fn doubled(&self) -> u64 {
@@ -134,11 +163,15 @@ impl Journal for Flaky {
         grants
     }
     async fn restore(&self, incarnation: Incarnation, grants: &[Grant]) -> Result<Vec<Restored>> {
+        self.spoils(grants.iter().map(|grant| grant.run))?;
         self.inner.restore(incarnation, grants).await
     }
     async fn append(&self, batch: Batch) -> Result<Vec<Answer>> {
         let runs: BTreeSet<_> = batch.offers.iter().map(|offer| offer.run).collect();
         self.doubled.fetch_add(u64::from(runs.len() < batch.offers.len()), Ordering::SeqCst);
+        self.synced.fetch_add(usize::from(batch.synced), Ordering::SeqCst);
+        self.largest.fetch_max(batch.offers.iter().map(Offer::bytes).sum(), Ordering::SeqCst);
+        self.spoils(batch.offers.iter().filter(|offer| !offer.rows.is_empty()).map(|offer| offer.run))?;
         let mut mood = *self.mood.borrow();
         if mood == Mood::Held {
             self.strike();

@@ -300,6 +300,11 @@ fn the_embedded_default_brings_no_tls_no_http_and_no_network_store() {
     assert_light("lobster-core", "normal");
     // What `cargo run --example` builds.
     assert_light("lobster-examples", "normal,dev");
+    // Nor does it die at a word in its environment.
+    let features =
+        cargo(&["tree", "-p", "lobster-core", "-e", "features,normal", "--offline", "--prefix", "none", "--format", "{p} {f}"]);
+    let own = features.lines().next().expect("there is a package");
+    assert!(own.contains("sqlite") && !own.contains("crash-points"), "{own}");
 }
 
 /// Without features that somebody asks for, a package brings nothing that speaks over a network.

@@ -3,7 +3,7 @@
 //! Invariant: they are copies of a run that this engine stored itself; the store is filled once, and vacuumed, before the first round.
 
 use super::{Stage, Taken, many};
-use crate::{Result, counters::Counters, site::Place, work};
+use crate::{Result, counters::Counters, options::Options, site::Place, work};
 use lobster_core::Lobster;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use std::time::Duration;
@@ -15,6 +15,17 @@ pub enum With {
     Ended,
     /// They are due next month.
     Waiting,
+}
+
+impl With {
+    /// How many, unless somebody says otherwise.
+    pub fn rows(self, options: &Options) -> u32 {
+        let all = match self {
+            With::Ended => 10_000_000,
+            With::Waiting => 1_000_000,
+        };
+        options.scaled(options.rows.unwrap_or(all))
+    }
 }
 
 /// `$c` copies of the only run, under ids of the last moments and keys of their own. `@` stands for the schema.
@@ -53,6 +64,7 @@ pub async fn fill(place: Place, with: With, runs: u32) -> Result<Place> {
     let (copies, later) = (runs.saturating_sub(1).to_string(), later.to_string());
     let text = COPY.replace('@', place.schema()?).replace("$c", &copies).replace("$d", &later);
     let mut connection = place.connect().await?;
+    eprintln!("{runs} runs are put into the tables");
     connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
     for table in ["runs", "inputs", "deltas", "outcomes"] {
         let text = format!("VACUUM ANALYZE {}.{table}", place.schema()?);

@@ -48,7 +48,7 @@ impl Figure {
     /// What the store promises, and how many runs lie in it, where that is what the figure is about.
     pub fn mode(&self, options: &Options) -> String {
         match self.what {
-            What::Filled(_) => format!("{} {}", options.scaled(options.rows), self.mode),
+            What::Filled(with) => format!("{} {}", with.rows(options), self.mode),
             _ => self.mode.to_owned(),
         }
     }
@@ -156,7 +156,7 @@ pub async fn measure(site: &Site, options: &Options, figure: &Figure) -> Result<
         return Ok(None);
     }
     let filled = match figure.what {
-        What::Filled(with) => Some(filled::fill(site.place(), with, options.scaled(options.rows)).await?),
+        What::Filled(with) => Some(filled::fill(site.place(), with, with.rows(options)).await?),
         _ => None,
     };
     let mut bare = Bare::open(site, figure.clients).await?;

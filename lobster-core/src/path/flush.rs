@@ -134,7 +134,7 @@ pub(crate) fn transacted(live: &Arc<Live>, inner: &mut Inner, row: &Row) {
     let mut tally = inner.stored.tally;
     tally.add(row.deltas.as_ref().map(|half| half.crc));
     let end = RowEnd { seq: row.to, mark: row.mark, tally };
-    (inner.stored, inner.synced, inner.alone) = (end, row.to, None);
+    (inner.stored, inner.synced, inner.alone, inner.progressed) = (end, row.to, None, true);
     inner.marks.push_back(end);
     inner.forget();
     if inner.has_news() {
@@ -163,6 +163,7 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
             inner.synced,
         )));
     }
+    inner.progressed |= offer.progress && seen.rows > 0;
     if let Some(end) = lineage {
         inner.stored = end;
         if synced {

@@ -6,7 +6,7 @@ use crate::{
     call::{Begin, Call, Polling, PollingGuard},
     codec::{self, Returned},
     ctx::{Flow, StepCtx},
-    error::{BoxError, StepFailed, cut, panic_text, tell},
+    error::{BoxError, StepFailed, Told, cut, panic_text, tell},
     host::{BoxFuture, Host, OsHost},
     live::{Completed, Interrupt},
     name,
@@ -206,7 +206,7 @@ pub(crate) enum Next {
 
 /// Decides what follows attempt `number` of a step whose failed calls have no effect to care for.
 pub(crate) fn after(spec: &Spec, cx: &StepCtx, number: u32, trouble: Trouble, random: u64) -> Next {
-    let (mut failure, fatal, not_before) = describe(trouble);
+    let Told { mut failure, fatal, retry_after, .. } = describe(trouble);
     failure.step = name::display(&cx.step);
     failure.attempts = number;
     if fatal || number >= spec.retry.attempts {
@@ -215,23 +215,28 @@ pub(crate) fn after(spec: &Spec, cx: &StepCtx, number: u32, trouble: Trouble, ra
         }
         return Next::Failed(failure);
     }
-    Next::Again(failure, spec.retry.delay(number, random).max(not_before))
+    Next::Again(failure, spec.retry.delay(number, random).max(retry_after.unwrap_or_default()))
 }
 
-/// The failure that a trouble amounts to; whether trying again is pointless; how long to wait at least.
-pub(crate) fn describe(trouble: Trouble) -> (Failure, bool, Duration) {
-    let of = |kind: FailureKind, message: String| Failure { kind: kind as i32, message: cut(message), ..Failure::default() };
+/// What a trouble amounts to.
+pub(crate) fn describe(trouble: Trouble) -> Told {
+    let of = |kind: FailureKind, message: String| Told {
+        fatal: matches!(kind, FailureKind::Fatal | FailureKind::Encoding),
+        did_not_happen: false,
+        retry_after: None,
+        failure: Failure { kind: kind as i32, message: cut(message), ..Failure::default() },
+    };
     match trouble {
         Trouble::Error(error) => {
             let mut told = tell(error);
             // A failure handed on from another step is this step's own failure now.
             told.failure.kind = FailureKind::Unspecified as i32;
-            (told.failure, told.fatal, told.retry_after.unwrap_or_default())
+            told
         }
-        Trouble::Panic(message) => (of(FailureKind::Panic, message), false, Duration::ZERO),
-        Trouble::Timeout(limit) => (of(FailureKind::Timeout, format!("took longer than {limit:?}")), false, Duration::ZERO),
-        Trouble::Fatal(message) => (of(FailureKind::Fatal, message), true, Duration::ZERO),
-        Trouble::Encoding(message) => (of(FailureKind::Encoding, message), true, Duration::ZERO),
+        Trouble::Panic(message) => of(FailureKind::Panic, message),
+        Trouble::Timeout(limit) => of(FailureKind::Timeout, format!("took longer than {limit:?}")),
+        Trouble::Fatal(message) => of(FailureKind::Fatal, message),
+        Trouble::Encoding(message) => of(FailureKind::Encoding, message),
     }
 }
 

@@ -210,6 +210,18 @@ pub struct Offer {
     pub then: Option<Then>,
 }
 
+impl Offer {
+    /// Encoded bytes in it.
+    pub fn bytes(&self) -> usize {
+        let halves = self.rows.iter().flat_map(|row| [&row.deltas, &row.changes]).flatten();
+        let outcome = match &self.then {
+            Some(Then::Finish { outcome, .. }) => Some(outcome),
+            Some(Then::Evict { .. } | Then::Release | Then::Hold { .. }) | None => None,
+        };
+        halves.chain(outcome).map(|sealed| sealed.body.len()).sum()
+    }
+}
+
 /// What a committer sends as one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {

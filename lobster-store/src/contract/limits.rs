@@ -30,6 +30,13 @@ pub const RECORD_BYTES: usize = 16 << 20;
 /// Runs in one statement of a committer, a submit or a restore. Bounds the time a writer lock is held.
 pub const BATCH_RUNS: usize = 1024;
 
+/// Bytes at which a batch is full, whatever else waits: what a statement may hold on its way and in the memory of a server, and what a
+/// slow line carries in the time that a statement has. A single run's part may be larger. Checked by the committer.
+pub const BATCH_BYTES: usize = 16 << 20;
+
+/// Runs of a process that are offered alone at once: most of its connections are for everything else.
+pub const BATCHES_APART: usize = 3;
+
 /// Batches of a process on their way at once, where the store works on several ([`Journal::beside`](super::Journal::beside)).
 pub const BATCHES_ABREAST: usize = 2;
 

@@ -185,11 +185,11 @@ impl Postgres {
         self.pool.query(Stage::Read, &self.text(text), args).await
     }
 
-    /// After reading what will be handed out as done: waits until it is as durable as a synced statement. It was committed by one, and the
-    /// server shows a commit once it is synced there; but a commit that waits for a standby is shown without it when its session is ended.
-    /// `standby` is [`STANDBY`], read in the same statement.
-    async fn barrier(&self, standby: bool) -> Result<()> {
-        if !standby {
+    /// After reading what will be handed out as done: waits until it is as durable as a synced statement, if that is `unsure`. What a synced
+    /// statement has committed the server shows once it is synced there; but a commit that waits for a standby ([`STANDBY`], read in the
+    /// same statement) is shown without it when its session is ended.
+    async fn barrier(&self, unsure: bool) -> Result<()> {
+        if !unsure {
             return Ok(());
         }
         // A commit with a record of its own waits for everything before it. Nothing is lost without an answer.
@@ -210,7 +210,7 @@ const STANDBY: &str = "current_setting('synchronous_standby_names') <> ''";
 
 const BARRIER: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
-SELECT pg_logical_emit_message(true, 'lobster', '') FROM how";
+SELECT pg_logical_emit_message(true, 'lobster', '')::text FROM how";
 
 #[allow(clippy::disallowed_methods, reason = "a server is waited for on the real clock")]
 async fn pause(duration: Duration) {

@@ -105,7 +105,8 @@ impl Options {
 
     /// The URL leads to a pooler in transaction mode: statements are then prepared for one transaction only, which costs three more
     /// round trips each. Leave it at `false` for poolers that keep prepared statements (PgBouncer from 1.21 on with
-    /// `max_prepared_statements`). Default `false`.
+    /// `max_prepared_statements`), and name the [direct](Self::direct) URL there: it tells that sessions are shared, so that nothing is set
+    /// in them. Default `false`.
     pub fn pooled(mut self, pooled: bool) -> Self {
         self.pooled = pooled;
         self

@@ -37,6 +37,13 @@ const PREPARED: usize = 64;
 /// before, they could be looked for in all of the table.
 const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off";
 
+/// A transaction is not idle for long: a process that freezes within it, or a line that is cut without a word, must not hold its locks.
+macro_rules! idle {
+    () => {
+        "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+    };
+}
+
 /// The connections of one store.
 pub(super) struct Pool {
     options: PgConnectOptions,
@@ -96,12 +103,12 @@ impl Pool {
 
     /// A transaction that only reads, under one snapshot.
     pub(super) async fn snapshot(&self) -> Result<Lent<'_>> {
-        self.begin("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
+        self.begin(concat!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;", idle!())).await
     }
 
-    /// A transaction. It is not idle for long: a process that freezes within it must not hold its locks.
+    /// A transaction.
     pub(super) async fn transaction(&self) -> Result<Lent<'_>> {
-        self.begin("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;SET LOCAL idle_in_transaction_session_timeout = '5s';SET LOCAL lock_timeout = '2s'").await
+        self.begin(concat!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;", idle!(), ";SET LOCAL lock_timeout = '2s'")).await
     }
 
     async fn begin(&self, text: &'static str) -> Result<Lent<'_>> {
@@ -176,7 +183,7 @@ impl Lent<'_> {
             return self.run(stage, text, &args).await;
         }
         // Behind a pooler only a transaction stays on one connection, and a statement is prepared before it is run.
-        self.simple(Stage::Read, "BEGIN").await?;
+        self.simple(Stage::Read, concat!("BEGIN;", idle!())).await?;
         let rows = self.run(Stage::Read, text, &args).await?;
         self.simple(stage, "COMMIT").await?;
         Ok(rows)

@@ -3,7 +3,7 @@
 //! Invariant: a run is created with its input and tags in one statement, and a key never names two.
 
 use super::{
-    Postgres, STANDBY,
+    Postgres,
     business::connection,
     failure::{self, Stage},
     journal::LOCK,
@@ -53,7 +53,7 @@ const WHY_NOT: &str = "
 SELECT EXISTS (SELECT FROM @meta WHERE name = 'installation' AND value = $1), coalesce(current_setting('lobster.submit', true) = $2, false)";
 
 fn find() -> String {
-    let columns = format!("id, key, task, digest, {STANDBY}");
+    let columns = "id, key, task, digest";
     format!(
         "SELECT {columns} FROM @runs WHERE id = ANY($1::uuid[]) UNION SELECT {columns} FROM @runs WHERE key = ANY($2::text[])"
     )
@@ -80,7 +80,8 @@ impl Postgres {
                 true => Known::default(),
                 false => Known::read(&self.read(&find(), || find_args(&asked)).await?)?,
             };
-            self.barrier(known.unsure).await?;
+            // What is there may have been committed in a transaction of somebody else's, who did not wait for his commit to be synced.
+            self.barrier(!known.by_id.is_empty()).await?;
             if !made.is_empty() {
                 self.stir();
             }
@@ -179,8 +180,6 @@ fn find_args(runs: &[&NewRun]) -> PgArguments {
 struct Known {
     by_id: HashMap<RunId, (String, Vec<u8>)>,
     by_key: HashMap<String, RunId>,
-    /// Are they perhaps not yet where a commit waits to be?
-    unsure: bool,
 }
 
 impl Known {
@@ -192,7 +191,6 @@ impl Known {
                 known.by_key.insert(key, id);
             }
             known.by_id.insert(id, (get(row, 2)?, get(row, 3)?));
-            known.unsure |= get::<bool>(row, 4)?;
         }
         Ok(known)
     }

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::contract::Wake;
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
+use sqlx::{
+    Executor,
+    postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions},
+};
 use std::{
     sync::{
         Arc, Mutex, PoisonError, Weak,
@@ -30,6 +33,13 @@ const BREATH: Duration = Duration::from_millis(5);
 
 /// Before a listener that lost its server tries again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// A line on which nothing was heard for so long is asked whether there is still anybody: between two hosts it may have been cut without a
+/// word.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A look costs the server a statement: while hints are heard, an idle node takes every other one only.
 const STRIDE: u32 = 2;
@@ -90,7 +100,7 @@ async fn speak(hints: Weak<Hints>, bell: Arc<Notify>, pool: Weak<Pool>, channel:
 
 /// What a listener needs.
 struct Ear {
-    lines: PgPool,
+    options: PgConnectOptions,
     newest: Arc<Newest>,
     /// Of the server that is listened to.
     timeline: Arc<Mutex<Option<Timeline>>>,
@@ -100,8 +110,12 @@ struct Ear {
 
 impl Ear {
     fn new(options: PgConnectOptions, newest: Arc<Newest>, channel: String, name: String) -> Self {
-        let timeline = Arc::<Mutex<_>>::default();
-        let (measure, found) = (newest.clone(), timeline.clone());
+        Self { options, newest, timeline: Arc::default(), channel, name }
+    }
+
+    /// A line of its own: one that died without a word stays in its driver's hands for as long as the system believes in it.
+    fn line(&self) -> PgPool {
+        let (measure, found) = (self.newest.clone(), self.timeline.clone());
         let lines = PgPoolOptions::new().max_connections(1).after_connect(move |connection, _| {
             let (measure, found) = (measure.clone(), found.clone());
             Box::pin(async move {
@@ -110,11 +124,11 @@ impl Ear {
                 Ok(())
             })
         });
-        Self { lines: lines.connect_lazy_with(options), newest, timeline, channel, name }
+        lines.connect_lazy_with(self.options.clone())
     }
 
     async fn open(&self) -> Option<PgListener> {
-        let mut listener = PgListener::connect_with(&self.lines).await.ok()?;
+        let mut listener = PgListener::connect_with(&self.line()).await.ok()?;
         listener.listen(&self.channel).await.ok()?;
         Some(listener)
     }
@@ -132,7 +146,6 @@ impl Ear {
                 }
             }
             hints.upgrade().inspect(|hints| hints.heard.store(false, Ordering::Relaxed));
-            // The one connection goes back first.
             drop(listener.take());
             super::pause(AGAIN).await;
             listener = self.open().await;
@@ -145,7 +158,15 @@ impl Ear {
 
     /// What was said; empty after the connection was lost and made anew. `None`: it is lost, or leads to a server that nobody speaks to any more.
     async fn hear(&self, hints: &Weak<Hints>, listener: &mut PgListener) -> Option<String> {
+        let mut silent = Duration::ZERO;
         loop {
+            if silent >= SILENCE {
+                silent = Duration::ZERO;
+                let answer = pool::timeout(PATIENCE, listener.execute("SELECT")).await;
+                if !matches!(answer, Some(Ok(_))) {
+                    return None;
+                }
+            }
             match pool::timeout(AGAIN, listener.try_recv()).await {
                 Some(Ok(Some(said))) => return Some(said.payload().to_owned()),
                 Some(Ok(None)) => return Some(String::new()),
@@ -153,7 +174,7 @@ impl Ear {
                 // Nobody may be left to listen for.
                 None if hints.strong_count() == 0 => return Some(String::new()),
                 None if !self.newest.is(*self.timeline.lock().unwrap_or_else(PoisonError::into_inner)) => return None,
-                None => {}
+                None => silent += AGAIN,
             }
         }
     }

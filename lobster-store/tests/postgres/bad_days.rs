@@ -6,7 +6,8 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     shared,
 };
-use lobster_store::contract::{Answer, Batch, Failed, Grant, Hold, Offer, Row, Transacted, Work};
+use lobster_store::contract::{Answer, Batch, Failed, Grant, Hold, Offer, Row, Submitted, Transacted, Work};
+use sqlx::{Connection, Executor, PgConnection};
 use std::{
     process::Command,
     sync::{
@@ -379,6 +380,24 @@ fn a_key_that_somebody_has_not_committed_is_waited_for_but_not_for_long() {
         create(&process.tiers, 8).await;
         person.tell("ROLLBACK").await;
         create(&process.tiers, 7).await;
+    });
+}
+
+#[test]
+fn a_submit_that_finds_its_run_vouches_for_it_however_it_was_committed() {
+    block_on(async {
+        let url = shared::postgres();
+        let process = process(&url).await;
+        let mut person = PgConnection::connect(&url).await.expect("the server is up");
+        person.execute("BEGIN; SET LOCAL synchronous_commit = off").await.expect("a person may do that");
+        let made = process.tiers.journal.submit_in(&mut person, new_run(1)).await;
+        assert_eq!(made.expect("it is this installation's"), Submitted::Created);
+        person.execute("COMMIT").await.expect("nobody waits for the disk");
+        let mut eye = Session::of(&url).await;
+        let written = eye.ask("SELECT pg_current_wal_insert_lsn()::text").await;
+        let again = process.tiers.journal.submit(vec![new_run(1)]).await.expect("a submit is answered");
+        assert_eq!(again, [Submitted::Existing { id: run_id(1), same: true }]);
+        assert!(eye.is(&format!("SELECT pg_current_wal_flush_lsn() >= '{written}'::pg_lsn")).await, "it is synced");
     });
 }
 

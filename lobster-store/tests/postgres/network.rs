@@ -199,3 +199,30 @@ fn a_process_that_was_away_within_a_transaction_is_told_that_nothing_happened() 
         assert_eq!(tiers.journal.fold(fold).await.expect("a fold is answered"), Folded::Done);
     });
 }
+
+#[test]
+fn a_line_that_died_without_a_word_is_found_out_and_hints_are_heard_again() {
+    block_on(async {
+        let url = shared::postgres();
+        let proxy = Proxy::start(address(&url));
+        let (ear, speaker) = (process(&proxy.url_through(&url)).await, process(&url).await);
+        let mut eye = Session::of(&url).await;
+        let heard = ear.tiers.wake.hints();
+        // Nobody tells the listener: its system goes on believing in the line.
+        proxy.half_open();
+        let speaks = async {
+            loop {
+                speaker.tiers.wake.hint();
+                // Each hint locks all databases of the server for a moment: a few a second are enough.
+                eye.ask("SELECT pg_sleep(0.2)::text").await;
+            }
+        };
+        soon(async {
+            tokio::select! {
+                _ = ear.tiers.wake.hinted(heard) => {}
+                () = speaks => {}
+            }
+        })
+        .await;
+    });
+}

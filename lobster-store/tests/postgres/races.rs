@@ -187,7 +187,7 @@ struct Ring {
     roles: [String; 2],
 }
 
-/// The advisory lock that stops the second, and the one that stops the first.
+/// The advisory lock that stops the second, and the one that stops the first. A call waits there for as long as a slow machine takes.
 const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
 
@@ -202,13 +202,13 @@ impl Ring {
             "CREATE ROLE {first} LOGIN; CREATE ROLE {second} LOGIN;
             GRANT USAGE ON SCHEMA lobster TO {first}, {second};
             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lobster TO {first}, {second};
-            CREATE FUNCTION pass(n int8) RETURNS bool LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+            CREATE FUNCTION pass(n int8) RETURNS bool LANGUAGE plpgsql VOLATILE SET lock_timeout = 0 AS $$ BEGIN
                 IF current_query() LIKE '%set_config%' THEN
                     PERFORM pg_advisory_lock_shared(n); PERFORM pg_advisory_unlock_shared(n);
                 END IF;
                 RETURN true;
             END $$;
-            CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
                 PERFORM pg_advisory_lock_shared({AFTER}); PERFORM pg_advisory_unlock_shared({AFTER});
                 RETURN COALESCE(NEW, OLD);
             END $$"
@@ -270,12 +270,12 @@ impl Ring {
     }
 
     /// Waits until a call waits for a lock, or is done: `false`. The server's own cleaning of emptied tables, which locks whole tables for a
-    /// moment, is nothing that a call stays at.
+    /// moment, is nothing that a call stays at, nor is the lock that a hint takes of all databases of the server.
     async fn waits(&mut self, who: usize, call: &JoinHandle<Told>) -> bool {
         let role = &self.roles[who];
         let text = format!(
             "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE usename = '{role}' AND state = 'active' AND wait_event_type = 'Lock'
-                AND wait_event NOT IN ('relation', 'extend'))"
+                AND wait_event NOT IN ('relation', 'extend', 'object'))"
         );
         let looks = async {
             loop {

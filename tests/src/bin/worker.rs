@@ -1,7 +1,8 @@
 //! A process to be killed: submits runs by key, executes them, waits for their outcomes, leaves.
 //!
 //! `worker <database> <world> <first> <runs>`; `.. books <runs> <rounds>`: runs with state; `.. bookings <runs>`: runs with transactions;
-//! `.. serve`: whatever others submit, until it is asked to end; or `.. cancel <key>` and `.. resolve <key>`, which only ask.
+//! `.. serve`: whatever others submit, until it is asked to end; `.. poison <way>`: one run that kills it, among others; or
+//! `.. cancel <key>` and `.. resolve <key>`, which only ask.
 
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
@@ -10,6 +11,7 @@ use lobster_core::{
     crash_point, step, task,
 };
 use lobster_tests::world::Line;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{process::ExitCode, sync::OnceLock, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -248,6 +250,67 @@ async fn killer(ctx: Ctx, run: String) -> Result<()> {
     Ok(deadly(&ctx, &run).await?)
 }
 
+fn die(run: &str) -> ! {
+    say("body", run, "deadly#0", "-");
+    std::process::abort();
+}
+
+/// An input that nobody lives to decode.
+#[derive(Serialize)]
+struct Deadly(String);
+
+impl<'de> Deserialize<'de> for Deadly {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        die(&String::deserialize(deserializer)?)
+    }
+}
+
+#[task]
+async fn killer_by_input(_ctx: Ctx, _input: Deadly) -> Result<()> {
+    Ok(())
+}
+
+#[step(irreversible, in_doubt = probe(deadly_answer))]
+async fn unanswered(_ctx: &StepCtx, run: &str) -> Result<()> {
+    say("call", run, "unanswered#0", "-");
+    Err("no answer")?
+}
+
+async fn deadly_answer(_ctx: &StepCtx, run: &str) -> Result<Fate<()>> {
+    die(run)
+}
+
+#[task]
+async fn killer_by_probe(ctx: Ctx, run: String) -> Result<()> {
+    Ok(unanswered(&ctx, &run).await?)
+}
+
+/// At its end, when the engine lets go of it.
+struct Last(String);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        die(&self.0)
+    }
+}
+
+#[step(irreversible, in_doubt = retry, max_duration = 100ms)]
+async fn overruns(_ctx: &StepCtx, run: &str) -> Result<()> {
+    let _last = Last(run.to_owned());
+    std::future::pending().await
+}
+
+#[task]
+async fn killer_by_destructor(ctx: Ctx, run: String) -> Result<()> {
+    Ok(overruns(&ctx, &run).await?)
+}
+
+/// Given up before others are.
+#[task(max_attempts = 2)]
+async fn killer_of_few(ctx: Ctx, run: String) -> Result<()> {
+    Ok(deadly(&ctx, &run).await?)
+}
+
 #[task]
 async fn neighbour(ctx: Ctx, run: String) -> Result<()> {
     for n in 0..5 {
@@ -256,10 +319,19 @@ async fn neighbour(ctx: Ctx, run: String) -> Result<()> {
     Ok(())
 }
 
-/// One run that kills its process, among peaceful ones.
-async fn poison(builder: lobster_core::Builder) {
-    let lobster = builder.task(killer).task(neighbour).start().await.expect("the store opens");
-    let deadly = lobster.submit(killer, "killer".into()).key("killer").await.expect("the store answers");
+/// One run that kills its process in this way, among peaceful ones.
+async fn poison(builder: lobster_core::Builder, way: &str) {
+    let builder = builder.task(killer).task(killer_by_input).task(killer_by_probe).task(killer_by_destructor).task(killer_of_few);
+    let lobster = builder.task(neighbour).start().await.expect("the store opens");
+    let run = || "killer".to_owned();
+    let deadly = match way {
+        "input" => lobster.submit(killer_by_input, Deadly(run())).key(run()).await.map(|run| run.id()),
+        "probe" => lobster.submit(killer_by_probe, run()).key(run()).await.map(|run| run.id()),
+        "destructor" => lobster.submit(killer_by_destructor, run()).key(run()).await.map(|run| run.id()),
+        "few" => lobster.submit(killer_of_few, run()).key(run()).await.map(|run| run.id()),
+        _ => lobster.submit(killer, run()).key(run()).await.map(|run| run.id()),
+    };
+    let deadly = deadly.expect("the store answers");
     let mut handles = Vec::new();
     for n in 0..6 {
         let key = format!("neighbour-{n}");
@@ -268,7 +340,7 @@ async fn poison(builder: lobster_core::Builder) {
     for run in handles {
         run.outcome().await.expect("peaceful runs end");
     }
-    println!("{:?}", deadly.outcome().await);
+    println!("{:?}", lobster.run(killer, deadly).outcome().await);
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
@@ -318,7 +390,7 @@ async fn main() -> ExitCode {
         [verb, runs] if verb == "bookings" => {
             bookings(open(), database.starts_with("sqlite:"), runs.parse().expect("a number")).await;
         }
-        [verb] if verb == "poison" => poison(open()).await,
+        [verb, way] if verb == "poison" => poison(open(), way).await,
         [verb] if verb == "serve" => serve(open()).await,
         [verb, runs, rounds] if verb == "books" => {
             settings.state.snapshot.delta_threshold = 5;

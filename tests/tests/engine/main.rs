@@ -1,4 +1,4 @@
-//! The engine, as its users see it, on every embedded store.
+//! The engine, as its users see it, on every store.
 //!
 //! Rule: each test is a sentence of the documentation.
 
@@ -25,6 +25,8 @@ mod damage;
 mod eviction;
 #[cfg(not(lobster_portable))]
 mod fleet;
+#[cfg(not(lobster_portable))]
+mod hostile;
 #[cfg(not(lobster_portable))]
 mod irreversible;
 #[cfg(not(lobster_portable))]

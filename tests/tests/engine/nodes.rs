@@ -1,6 +1,6 @@
 //! Several nodes on one store: shared work, names, take-over at once from a dead process, after the TTL from a silent one.
 
-use lobster_core::{Ctx, ErrorKind, Result, Settings, StepCtx, step, task};
+use lobster_core::{Ctx, ErrorKind, Result, RunFailed, Settings, StepCtx, step, task};
 use lobster_store::contract::{Incarnation, NewNode};
 use lobster_tests::{Place, all, happen, happened, on_each, on_shared, steered::Heard, tiers, until};
 use std::time::Duration;
@@ -46,6 +46,18 @@ on_each! {
         assert!(all(&world).values().all(|count| *count == 1) && all(&world).len() == 200);
         one.shutdown(Duration::from_secs(5)).await;
         other.shutdown(Duration::from_secs(5)).await;
+    }
+    async fn a_cancel_of_another_process_is_heard_of(place) {
+        let world = format!("asked to end {}", place.url());
+        let mut settings = Settings::test();
+        // Longer than its test: whoever hears of anything was told of it.
+        settings.run.poll = Duration::from_secs(3600);
+        let lobster = place.open().settings(settings).task(stays).start().await.unwrap();
+        let run = lobster.submit(stays, world.clone()).await.unwrap();
+        until(&world, "stay", 1).await;
+        place.open().connect().await.unwrap().cancel(run.id()).await.unwrap();
+        assert!(matches!(run.outcome().await, Err(RunFailed::Cancelled(_))));
+        lobster.shutdown(Duration::from_secs(5)).await;
     }
     async fn a_live_namesake_is_refused_with_a_clear_error(place) {
         let one = place.open().node("till-1").start().await.unwrap();

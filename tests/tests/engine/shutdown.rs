@@ -120,4 +120,27 @@ on_each! {
         assert_eq!(happened(&world, "call"), calls + 1, "it was settled by its policy");
         lobster.shutdown(Duration::from_secs(5)).await;
     }
+
+    async fn a_call_under_way_is_awaited_for_as_long_as_it_may_take(place) {
+        #[step(irreversible, in_doubt = retry, max_duration = 60s)]
+        async fn takes_long(_ctx: &StepCtx, world: String) -> Result<u64> {
+            let calls = happen(&world, "call");
+            // Longer than the TTL, after which a shutdown gives up what does not end.
+            tokio::time::sleep(Settings::test().lease.ttl * 3).await;
+            Ok(calls)
+        }
+        #[task]
+        async fn long(ctx: Ctx, world: String) -> Result<u64> {
+            Ok(takes_long(&ctx, world).await?)
+        }
+        let world = format!("long {}", place.url());
+        let lobster = place.open().task(long).start().await.unwrap();
+        let run = lobster.submit(long, world.clone()).await.unwrap().id();
+        until(&world, "call", 1).await;
+        assert_eq!(lobster.shutdown(Duration::ZERO).await.left_behind, 0);
+
+        let lobster = place.open().task(long).start().await.unwrap();
+        assert_eq!(lobster.run(long, run).outcome().await.unwrap(), 1, "it was recorded, and is not made again");
+        lobster.shutdown(Duration::from_secs(5)).await;
+    }
 }

@@ -38,7 +38,7 @@ pub(super) fn ends(events: Events<'_>) -> Verdict {
     Ok(())
 }
 
-/// I15: poison is bounded, and a run that killed its process three times is executed with nothing beside it.
+/// I15: poison is bounded, and a run that killed its process three times is executed with nothing beside it until it has a new result.
 pub(super) fn poison(events: Events<'_>) -> Verdict {
     let mut deaths: BTreeMap<RunId, u32> = BTreeMap::new();
     // Runs with a new result since their claim: such a death counts against nobody.
@@ -46,8 +46,8 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
     // Node and epoch; a run of a node that was revoked has none.
     let mut owner: BTreeMap<RunId, Option<(u32, u64)>> = BTreeMap::new();
     let mut alone: BTreeMap<(u32, RunId), bool> = BTreeMap::new();
-    // Per process: the body polled last, and whether it is to be alone.
-    let mut last: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
+    // Per process: the body polled last, and its run.
+    let mut last: BTreeMap<u32, (u32, RunId)> = BTreeMap::new();
     // Bodies that may not be polled any more: one that is to be alone came before or after them.
     let mut over = BTreeSet::new();
     for (at, event) in events {
@@ -67,6 +67,7 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
             {
                 deaths.remove(run);
                 fresh.insert(*run);
+                alone.retain(|(_, single), _| single != run);
             }
             Event::Claimed { run, node, epoch, deaths, .. } => {
                 owner.insert(*run, Some((*node, *epoch)));
@@ -77,13 +78,13 @@ pub(super) fn poison(events: Events<'_>) -> Verdict {
                 owner.values_mut().filter(|owner| owner.is_some_and(|(of, _)| of == *node)).for_each(|owner| *owner = None);
             }
             Event::Polled { body, node, run, .. } => {
-                let single = alone.get(&(*node, *run)).copied().unwrap_or(false);
+                let single = |run: RunId| alone.get(&(*node, run)).copied().unwrap_or(false);
                 if over.contains(body) {
                     return Err(format!("{at:?}: body {body} of run {run} was polled beside one that is to be alone"));
                 }
-                if let Some((before, was_single)) = last.insert(*node, (*body, single))
+                if let Some((before, its)) = last.insert(*node, (*body, *run))
                     && before != *body
-                    && (single || was_single)
+                    && (single(*run) || single(its))
                 {
                     over.insert(before);
                 }
@@ -134,5 +135,7 @@ mod tests {
         assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(3)])).is_ok());
         assert!(poison(&at(vec![other(1), lonely(), polled(2, 2, 1), other(1)])).is_err());
         assert!(poison(&at(vec![lonely(), polled(2, 2, 1), other(3), polled(2, 2, 2)])).is_err());
+        let cleared = vec![lonely(), polled(2, 2, 1), appended(1, 1, vec![result(5)]), other(3), polled(2, 2, 2), other(3)];
+        assert!(poison(&at(cleared)).is_ok(), "a result clears it");
     }
 }

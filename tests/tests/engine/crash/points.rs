@@ -4,7 +4,7 @@ use super::{Draw, Scenario, Store, number};
 use lobster_tests::on_shared;
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
-/// Kills at a point five times, each time on top of what the last one left, and checks after each.
+/// Kills at a point five times, each time after one pass more and in a database of its own, and checks after each.
 fn killed_at(store: Store, point: &str) {
     let mut scenario = Scenario::new(store);
     let passes = number("LOBSTER_PASSES", 5);
