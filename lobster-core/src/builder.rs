@@ -103,6 +103,7 @@ impl Builder {
             crate::name::check("the name of the node", node)?;
         }
         let member = keeper::join(&stores.host, &stores.tiers, &stores.settings, &registry, node.clone()).await?;
+        let history = stores.tiers.members.history();
         let client = Client::new(stores.clone());
         let shared = Shared::new(stores, registry, client.clone(), member);
         client.serve(&shared);
@@ -112,7 +113,7 @@ impl Builder {
         watch.look(&shared).await;
         shared.point("P0");
         let host = shared.host.clone();
-        host.spawn_lease(Box::pin(keeper::run(shared.clone(), node)))
+        host.spawn_lease(Box::pin(keeper::run(shared.clone(), node, history)))
             .map_err(|error| Error::new(crate::ErrorKind::Unavailable, format!("no thread for the lease: {error}")))?;
         for _ in 0..shared.committer.loops() {
             host.spawn(Box::pin(committer::run(shared.clone())));

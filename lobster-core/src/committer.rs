@@ -40,8 +40,10 @@ struct Queue {
     runs: VecDeque<Arc<Live>>,
     /// Loops that have taken a batch, and not looked for the next yet.
     away: usize,
-    /// Runs that are offered alone.
+    /// Runs that are offered alone at this moment, those that wait for a place to be, and how many in a row were in vain.
     apart: usize,
+    parked: VecDeque<Arc<Live>>,
+    vain: u32,
 }
 
 impl Committer {
@@ -105,12 +107,31 @@ impl Committer {
         }
     }
 
-    /// May one more run be offered alone now?
-    fn goes_apart(&self) -> bool {
+    /// One that is to be offered alone joins no other batch before. `true`: there is a place for it, and the caller offers what waits.
+    fn park(&self, live: Arc<Live>) -> bool {
         let mut queue = self.queue();
-        let may = queue.apart < limits::BATCHES_APART;
-        queue.apart += usize::from(may);
-        may
+        queue.parked.push_back(live);
+        let free = queue.apart < limits::BATCHES_APART;
+        queue.apart += usize::from(free);
+        free
+    }
+
+    /// The next one; `None`: there is none, and the place is given back.
+    fn unpark(&self) -> Option<Arc<Live>> {
+        let mut queue = self.queue();
+        let next = queue.parked.pop_front();
+        queue.apart -= usize::from(next.is_none());
+        next
+    }
+
+    /// One of these was sent, or not; how long to wait before the next, so that a store which takes none is not asked all the time.
+    fn tried(&self, sent: bool, most: Duration) -> Duration {
+        let mut queue = self.queue();
+        queue.vain = if sent { 0 } else { queue.vain + 1 };
+        match queue.vain {
+            0 => Duration::ZERO,
+            vain => Duration::from_millis(5).saturating_mul(1 << vain.min(16)).min(most),
+        }
     }
 
     /// Ends the loops once nothing is queued.
@@ -170,20 +191,25 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Runs whose row was locked by somebody else again and again, or whose batch the store does not take, are offered alone, and wait for
 /// the lock: the others go on meanwhile. A few at once; the rest has its turn later.
 fn apart(shared: &Arc<Shared>, lives: Vec<Arc<Live>>) -> Vec<Arc<Live>> {
-    let alone = |live: &Arc<Live>| live.lock().busy >= BUSY_MAX && shared.committer.goes_apart();
-    let (patient, lives): (Vec<_>, Vec<_>) = lives.into_iter().partition(alone);
+    let (patient, lives): (Vec<_>, Vec<_>) = lives.into_iter().partition(|live| live.lock().busy >= BUSY_MAX);
     for live in patient {
-        let shared = shared.clone();
-        shared.host.clone().spawn(Box::pin(async move {
-            let (sent, lives) = send(&shared, vec![live], Some(PATIENCE)).await;
-            if !sent {
-                shared.host.sleep(shared.settings.commit.retry_max).await;
-            }
-            shared.committer.queue().apart -= 1;
-            again(&shared, &lives);
-        }));
+        if shared.committer.park(live) {
+            shared.host.spawn(Box::pin(alone(shared.clone())));
+        }
     }
     lives
+}
+
+/// Offers those that wait for it alone, one after the other, from a place that was taken.
+async fn alone(shared: Arc<Shared>) {
+    while let Some(live) = shared.committer.unpark() {
+        let (sent, lives) = send(&shared, vec![live], Some(PATIENCE)).await;
+        let rest = shared.committer.tried(sent, shared.settings.commit.retry_max);
+        if !rest.is_zero() {
+            shared.host.sleep(rest).await;
+        }
+        again(&shared, &lives);
+    }
 }
 
 /// Queues those that have more to say, or were not heard.

@@ -49,7 +49,7 @@ pub(crate) async fn run(live: &Arc<Live>, step: &Arc<StepName>, conductor: impl 
 }
 
 /// Enters code of the run's author from a task of the engine: noted, in its place, and with panics caught.
-fn enter<T>(live: &Live, code: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn enter<T>(live: &Live, code: impl FnOnce() -> T) -> Result<T, String> {
     let _acting = live.acting();
     let _polling = PollingGuard::set(Polling::Step);
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panic_text(&*panic))
@@ -93,9 +93,15 @@ impl<M, T> Drop for Theirs<'_, M, T> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             // What it returned is known, or does not count any more.
-            let _ = enter(&self.live, || gone(&self.live, made));
+            discard(&self.live, made);
         }
     }
+}
+
+/// Enters the destructors of what the author's code has left.
+pub(crate) fn discard<T>(live: &Live, theirs: T) {
+    // It says itself what went wrong.
+    let _ = enter(live, || gone(live, theirs));
 }
 
 /// Drops what may panic at it.
@@ -105,11 +111,16 @@ fn gone<T>(live: &Live, theirs: T) {
     }
 }
 
-/// Says by when what begins now comes to its end.
-pub(crate) fn ends(live: &Live, step: &Arc<StepName>, at: Boot) {
-    if let Some(conducted) = live.lock().conducts.get_mut(step) {
-        conducted.ends = Some(at);
+/// May the author's code begin now? Says by when it comes to its end: whoever interrupts the run finds that.
+pub(crate) fn begins(live: &Live, step: &Arc<StepName>, ends: Boot) -> bool {
+    let mut inner = live.lock();
+    if inner.interrupt.is_some() {
+        return false;
     }
+    if let Some(conducted) = inner.conducts.get_mut(step) {
+        conducted.ends = Some(ends);
+    }
+    true
 }
 
 /// Puts its result, recorded at `seq`, where the body finds it. Under the lock under which it was recorded: whatever is recorded later is

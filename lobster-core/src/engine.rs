@@ -17,11 +17,11 @@ use crate::{
 };
 use lobster_store::{
     Tiers,
-    contract::{Boot, Epoch, Incarnation, RunId},
+    contract::{Boot, Epoch, Incarnation, RunId, Vouched},
     planted,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     ops::Deref,
     sync::{
@@ -31,6 +31,9 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Notify;
+
+/// Runs that have left memory and are remembered: those of about a second of a busy process, more than a standby is behind.
+const REMEMBERED: usize = 4096;
 
 /// What a process needs to reach its runs, whether it executes any or not.
 #[derive(Clone)]
@@ -69,6 +72,10 @@ pub(crate) struct Shared {
     member: RwLock<Arc<Member>>,
     /// By run and epoch: a frozen predecessor may still record a call while its successor runs in the same process.
     runs: Mutex<BTreeMap<(RunId, Epoch), Arc<Live>>>,
+    /// Runs of which is said what becomes of them, without that they were executed.
+    pub asides: Mutex<BTreeSet<(RunId, Epoch)>>,
+    /// Runs that left last, and what was stored of them: a store that loses its newest may have lost that too.
+    gone_by: Mutex<VecDeque<Vouched>>,
     stopping: AtomicBool,
     /// The worker may still take runs into memory: a claim of it may be under way.
     working: AtomicBool,
@@ -99,6 +106,8 @@ impl Shared {
             work: Notify::new(),
             member: RwLock::new(Arc::new(member)),
             runs: Mutex::default(),
+            asides: Mutex::default(),
+            gone_by: Mutex::default(),
             stopping: AtomicBool::new(false),
             working: AtomicBool::new(true),
             gone: AtomicBool::new(false),
@@ -134,6 +143,11 @@ impl Shared {
         runs.insert((live.run, live.epoch), live.clone());
     }
     pub fn leave(&self, live: &Live) {
+        let vouched = live.vouched();
+        let mut gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock");
+        gone_by.truncate(REMEMBERED - 1);
+        gone_by.push_front(vouched);
+        drop(gone_by);
         let mut runs = self.runs.lock().expect("no code that can panic runs under this lock");
         runs.remove(&(live.run, live.epoch));
         drop(runs);
@@ -144,6 +158,18 @@ impl Shared {
     pub fn run(&self, run: RunId) -> Option<Arc<Live>> {
         let runs = self.runs.lock().expect("no code that can panic runs under this lock");
         runs.range((run, 0)..=(run, Epoch::MAX)).next_back().map(|(_, live)| live.clone())
+    }
+    /// What was stored, as far as it is known here, of the runs in memory and of those that left last: each under its highest epoch.
+    pub fn vouched(&self) -> Vec<Vouched> {
+        let gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock").clone();
+        let mut known = BTreeMap::<RunId, Vouched>::new();
+        for of in gone_by.into_iter().chain(self.runs().iter().map(|live| live.vouched())) {
+            let best = known.entry(of.run).or_insert(of);
+            if (best.epoch, best.tail) < (of.epoch, of.tail) {
+                *best = of;
+            }
+        }
+        known.into_values().collect()
     }
     /// Is any run in memory?
     pub fn has_runs(&self) -> bool {

@@ -425,25 +425,25 @@ pub(crate) struct Told {
 /// Reads marks, message and an inner [`StepFailed`] out of any error. An error's texts and sources are its author's code: one that panics
 /// is told by what it panicked with.
 pub(crate) fn tell(error: BoxError) -> Told {
-    catch_unwind(AssertUnwindSafe(|| read(error))).unwrap_or_else(|panic| Told {
-        fatal: false,
-        did_not_happen: false,
-        retry_after: None,
-        failure: record::Failure {
-            message: cut(format!("an error that cannot be shown: it {}", panic_text(&*panic))),
-            ..Default::default()
-        },
-    })
+    let mut told = Told { fatal: false, did_not_happen: false, retry_after: None, failure: record::Failure::default() };
+    let cut_short = catch_unwind(AssertUnwindSafe(|| {
+        read(&*error, &mut told);
+        if told.failure.message.is_empty() {
+            told.failure.message = cut(chain(&*error));
+        }
+        drop(error);
+    }));
+    if let Err(panic) = cut_short
+        && told.failure.message.is_empty()
+    {
+        told.failure.message = cut(format!("an error that cannot be shown: it {}", panic_text(&*panic)));
+    }
+    told
 }
 
-fn read(error: BoxError) -> Told {
-    let mut told = Told {
-        fatal: false,
-        did_not_happen: false,
-        retry_after: None,
-        failure: record::Failure { message: cut(chain(&*error)), ..Default::default() },
-    };
-    let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
+/// What it is marked with, and the failure that it hands on, if any.
+fn read(error: &(dyn StdError + 'static), told: &mut Told) {
+    let mut next = Some(error);
     while let Some(node) = next {
         if let Some(mark) = node.downcast_ref::<Mark>() {
             told.fatal |= mark.marks.fatal;
@@ -465,7 +465,6 @@ fn read(error: BoxError) -> Told {
         }
         next = node.source();
     }
-    told
 }
 
 /// The failure of a run whose body returned `error`: a step's failure handed on by `?` stays that failure.

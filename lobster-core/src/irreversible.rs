@@ -167,7 +167,12 @@ enum Ended {
 impl Conductor {
     async fn run(mut self, start: Start) {
         let (live, step) = (self.live.clone(), self.step.clone());
-        conduct::run(&live, &step, self.conduct(start)).await;
+        let whole = async {
+            let ended = self.conduct(start).await;
+            conduct::discard(&live, self);
+            ended
+        };
+        conduct::run(&live, &step, whole).await;
     }
 
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
@@ -230,7 +235,9 @@ impl Conductor {
         let doubt = |died| Doubt { seq, intent: intent.clone(), windows: Vec::new(), died, verdict: None, probes: 0 };
         let told = match ended {
             Ended::Returned(Ok(payload)) => return Ok(self.record(&doubt(false), Came::Value(payload)).await),
-            Ended::Returned(Err(trouble)) => describe(trouble),
+            Ended::Returned(Err(trouble)) => {
+                conduct::enter(&self.live, || describe(trouble)).unwrap_or_else(|panic| describe(Trouble::Panic(panic)))
+            }
             Ended::Overran => {
                 let message = format!("took longer than max_duration ({:?})", self.spec.max_duration());
                 describe(Trouble::Error(message.into()))
@@ -373,11 +380,10 @@ impl Conductor {
                     let leased = shared.lease.generation() == armed.generation && shared.lease.good(now);
                     let timely = (now.since(armed.sent) <= window || planted!("late_start"))
                         && (leased || planted!("lease_not_checked"))
-                        && self.live.lock().interrupt.is_none();
+                        && conduct::begins(&self.live, &self.step, now + duration);
                     if !timely {
                         return Poll::Ready(None);
                     }
-                    conduct::ends(&self.live, &self.step, now + duration);
                     &mut started.insert((now + duration, shared.host.sleep(duration))).1
                 }
             };
@@ -434,7 +440,7 @@ impl Conductor {
             match verdict.happened {
                 Some(Happened::Result(StepResult { came: Some(came), .. })) => {
                     if let Came::Value(value) = &came
-                        && let Some(why) = (self.misfit)(value)
+                        && let Some(why) = conduct::enter(&self.live, || (self.misfit)(value)).unwrap_or_else(Some)
                     {
                         return self.refuse_verdict(doubt.intent, &why).await;
                     }
@@ -541,7 +547,10 @@ impl Conductor {
         let mut question = Theirs::new(&self.live, || ask(cx));
         let asking = poll_fn(|cx| {
             question.poll(cx).map(|answer| match answer {
-                Ok(fate) => fate.map_err(|error| format!("the probe failed: {}", tell(error).failure.message)),
+                Ok(fate) => fate.map_err(|error| {
+                    let told = conduct::enter(&self.live, || tell(error).failure.message);
+                    format!("the probe failed: {}", told.unwrap_or_else(|panic| panic))
+                }),
                 Err(panic) => Err(format!("the probe {panic}")),
             })
         });

@@ -6,6 +6,7 @@ use crate::{
     engine::{Member, Shared},
     host::{HostRef, uuid_v7},
     lease::JITTER,
+    live::Interrupt,
     path::fold,
     registry::Registry,
     settings::Settings,
@@ -38,8 +39,8 @@ pub(crate) async fn join(
     Ok(Member { incarnation, name: joined.name, boot_id: joined.boot_id })
 }
 
-/// The keeper's loop. The first beat was sent by whoever started it.
-pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
+/// The keeper's loop. The first beat was sent by whoever started it, when the store's history was `history`.
+pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut history: u64) {
     let mut seq = 1;
     while !shared.idle() {
         let interval = shared.lease.interval(&shared.settings.lease);
@@ -53,7 +54,18 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>) {
         }
         shared.runs().iter().for_each(fold::consider);
         seq += 1;
-        if !renew(&shared, seq).await {
+        let renewed = renew(&shared, seq).await;
+        let now = shared.tiers.members.history();
+        if now != history {
+            let mut heard = vouch(&shared).await;
+            // An incarnation that is over vouches for its runs now or never; one that lives, at its next renewal.
+            while !heard && !renewed && !shared.stopping() {
+                shared.host.sleep(shared.settings.lease.renew / 4).await;
+                heard = vouch(&shared).await;
+            }
+            history = if heard { now } else { history };
+        }
+        if !renewed {
             tracing::error!(node = %shared.member().name, "this incarnation was revoked: its runs are somebody else's; joining anew");
             shared.lease.lost();
             rejoin(&shared, fixed_name.clone()).await;
@@ -82,6 +94,28 @@ pub(crate) async fn renew(shared: &Shared, seq: u64) -> bool {
         Err(error) => {
             tracing::warn!(%error, "the lease could not be renewed");
             true
+        }
+    }
+}
+
+/// Tells a store whose history has changed what this process knows of it to be stored. `false`: it was not heard.
+async fn vouch(shared: &Shared) -> bool {
+    let known = shared.vouched();
+    match shared.tiers.journal.vouch(known).await {
+        Ok(lost) => {
+            for run in lost {
+                tracing::error!(%run, "the store lacks what it had acknowledged of this run: it is held");
+                if let Some(live) = shared.run(run) {
+                    live.interrupt(Interrupt::Fenced);
+                }
+            }
+            // What it lacks may be that a run has left.
+            shared.look_for_strays();
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "what the store may have lost could not be looked for");
+            false
         }
     }
 }

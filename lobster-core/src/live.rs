@@ -13,7 +13,7 @@ use crate::{
 };
 use bytes::Bytes;
 use lobster_store::contract::{
-    Boot, Epoch, Incarnation, Mark, RunId, Seq, Then, Wall,
+    Boot, Epoch, Incarnation, Mark, RunId, Seq, Then, Vouched, Wall,
     record::{Came, Changed, StateChange, StepName, StepResult},
 };
 use std::{
@@ -262,7 +262,9 @@ pub(crate) struct Inner {
     pub draining: bool,
     /// An engine task had to leave its call unresolved.
     pub unresolved: bool,
-    /// The store has a new result of this holder: the run is suspected of nothing any more.
+    /// The first new result of this holder.
+    pub progress: Option<Seq>,
+    /// The store has it: the run is suspected of nothing any more.
     pub progressed: bool,
 }
 
@@ -315,6 +317,7 @@ impl Live {
             interrupt: grant.cancel.then_some(Interrupt::Cancel),
             draining: false,
             unresolved: false,
+            progress: None,
             progressed: false,
         };
         Arc::new(Self {
@@ -391,9 +394,10 @@ impl Live {
         self.until(|inner| inner.interrupt.clone()).await
     }
 
-    /// Somebody wants something from this run.
-    pub fn attend(&self, cancel: bool, wake: u64) {
+    /// Somebody wants something from this run. `true`: that is news.
+    pub fn attend(&self, cancel: bool, wake: u64) -> bool {
         let mut inner = self.lock();
+        let news = (cancel && !inner.cancel) || wake > inner.wake;
         inner.cancel |= cancel;
         if cancel {
             inner.interrupt(Interrupt::Cancel);
@@ -403,6 +407,12 @@ impl Live {
         }
         drop(inner);
         self.ring();
+        news
+    }
+
+    /// What the store was said to have of this run.
+    pub fn vouched(&self) -> Vouched {
+        Vouched { run: self.run, epoch: self.epoch, tail: self.lock().synced }
     }
 
     /// The moment by which everything that has begun on tasks of the engine comes to its end.

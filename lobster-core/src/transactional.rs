@@ -26,7 +26,10 @@ use serde::de::DeserializeOwned;
 use std::{
     any::TypeId,
     future::{pending, poll_fn},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -85,6 +88,7 @@ fn launch(live: &Arc<Live>, call: &Call, start: Start, act: Act, kind: BusinessK
         most: call.spec.max_duration_ms.map_or(kind.most, Duration::from_millis),
         attempts: start.attempts,
         began: live.shared.host.wall(),
+        place: AtomicU64::new(0),
     };
     live.shared.host.spawn(Box::pin(conductor.run(start)));
 }
@@ -100,6 +104,15 @@ struct Conductor {
     most: Duration,
     attempts: u32,
     began: Wall,
+    /// The place in the run that it has taken last.
+    place: AtomicU64,
+}
+
+impl Drop for Conductor {
+    fn drop(&mut self) {
+        // Given back by now, unless something panicked: the rest of the run does not wait for it.
+        self.take_back(self.place.load(Ordering::SeqCst));
+    }
 }
 
 /// What the work of one transaction came to.
@@ -130,7 +143,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 impl Conductor {
     async fn run(mut self, start: Start) {
         let (live, step) = (self.live.clone(), self.step.clone());
-        conduct::run(&live, &step, self.conduct(start)).await;
+        let whole = async {
+            let ended = self.conduct(start).await;
+            conduct::discard(&live, self);
+            ended
+        };
+        conduct::run(&live, &step, whole).await;
     }
 
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
@@ -159,8 +177,9 @@ impl Conductor {
             };
             self.attempts += 1;
             let shared = self.live.shared.clone();
-            let cx = self.context();
-            match after(self.spec, &cx, self.attempts, trouble, shared.host.random()) {
+            let (cx, random) = (self.context(), shared.host.random());
+            let next = conduct::enter(&self.live, || after(self.spec, &cx, self.attempts, trouble, random));
+            match next.unwrap_or_else(|panic| after(self.spec, &cx, self.attempts, Trouble::Panic(panic), random)) {
                 Next::Failed(failure) => {
                     let came = Came::Failure(failure);
                     let result = Fact::Result(self.result(came.clone()));
@@ -196,6 +215,7 @@ impl Conductor {
             None => Some(Ok(commit::reserve(inner))),
         });
         let seq = seq.await?;
+        self.place.store(seq, Ordering::SeqCst);
         match self.drained(seq).await {
             Ok(()) => Ok(seq),
             Err(Interrupted) => {
@@ -415,13 +435,10 @@ where
         let alarm = match &mut started {
             Some((deadline, _)) if now >= *deadline => return late(),
             Some((_, alarm)) => alarm,
-            None if (!shared.lease.good(now) && !planted!("work_behind_the_lease")) || live.lock().interrupt.is_some() => {
-                return Poll::Ready(Outcome::NotBegun);
-            }
-            None => {
-                conduct::ends(live, step, now + most);
+            None if (shared.lease.good(now) || planted!("work_behind_the_lease")) && conduct::begins(live, step, now + most) => {
                 &mut started.insert((now + most, shared.host.sleep(most))).1
             }
+            None => return Poll::Ready(Outcome::NotBegun),
         };
         match acting.poll(cx) {
             Poll::Ready(returned) => {

@@ -203,17 +203,18 @@ fn free(shared: &Shared) {
     shared.work.notify_one();
 }
 
-/// Runs of ours with a cancel asked for, or woken; were there any?
+/// Runs of ours with a cancel asked for, or woken; was any of that news?
 async fn attend(shared: &Shared) -> bool {
     let incarnation = shared.member().incarnation;
     match shared.tiers.journal.attend(incarnation).await {
         Ok(all) => {
-            for attention in &all {
+            let mut news = false;
+            for attention in all {
                 if let Some(live) = shared.run(attention.run).filter(|live| live.epoch == attention.epoch) {
-                    live.attend(attention.cancel, attention.wake);
+                    news |= live.attend(attention.cancel, attention.wake);
                 }
             }
-            !all.is_empty()
+            news
         }
         Err(error) => {
             tracing::warn!(%error, "what is asked of our runs could not be read");

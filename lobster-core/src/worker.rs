@@ -48,6 +48,12 @@ impl Slots {
 /// For every wait of a suspect that came to nothing, the others have so many such times.
 const OTHERS: u32 = 4;
 
+/// So often a store that does not answer is asked for recordings, with growing pauses, before they are asked for one by one, and put off.
+const TRIES: u32 = 8;
+
+/// A recording that cannot be read is asked for again after so many times `newer_retry` at most.
+const LATER_MAX: u32 = 360;
+
 /// One of so many polls looks for suspects, where not every one does.
 const SUSPECTS: u32 = 10;
 
@@ -61,7 +67,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.stopping() {
         let (mut more, mut wait) = (false, shared.settings.run.poll);
         match suspect.take() {
-            Some((grant, until)) if shared.slots.busy() > 0 => {
+            Some((grant, until)) if shared.slots.busy() > 0 && executes(&shared, &grant) => {
                 let now = shared.host.boot();
                 if now >= until {
                     rest = now + patience(&shared).saturating_mul(OTHERS);
@@ -81,7 +87,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 if grants.is_empty() && shared.slots.busy() == 0 {
                     wait = wait.saturating_mul(shared.tiers.wake.stride());
                 }
-                begin(&shared, grants).await;
+                // What cannot be read now is not asked for again at once.
+                more &= begin(&shared, grants, TRIES).await;
             }
         }
         let now = shared.host.boot();
@@ -117,7 +124,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Executes a suspect: nothing is claimed beside it before it has left, or has recorded a result, which clears it.
 async fn alone(shared: &Arc<Shared>, grant: Grant) {
     let (run, epoch) = (grant.run, grant.epoch);
-    begin(shared, vec![grant]).await;
+    begin(shared, vec![grant], TRIES).await;
     while let Some(live) = shared.run(run).filter(|live| live.epoch == epoch && !shared.stopping()) {
         tokio::select! {
             biased;
@@ -125,6 +132,11 @@ async fn alone(shared: &Arc<Shared>, grant: Grant) {
             () = shared.work.notified() => {}
         }
     }
+}
+
+/// Will code of this run be executed? Else it needs no room: it is quarantined, or cancelled.
+fn executes(shared: &Shared, grant: &Grant) -> bool {
+    !grant.cancel && poisoned(shared, grant).is_none()
 }
 
 /// How long a suspect waits for room.
@@ -149,10 +161,10 @@ impl Drop for GoneGuard {
     }
 }
 
-/// Restores grants and starts them.
-async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
+/// Restores grants and starts them. A store that does not answer is asked so often. `false`: none of them could be read.
+async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> bool {
     if grants.is_empty() {
-        return;
+        return false;
     }
     shared.point("P2");
     let mut tries = 0;
@@ -160,8 +172,8 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
         match restore(shared, &grants).await {
             Ok(scenes) => break scenes,
             // They are free as soon as this node says that it leaves.
-            Err(_) if shared.stopping() => return,
-            Err(error) if error.is_transient() => {
+            Err(_) if shared.stopping() => return false,
+            Err(error) if error.is_transient() && tries + 1 < most => {
                 tracing::warn!(%error, "recordings could not be read; tried again");
                 tries += 1;
                 let wait = Duration::from_millis(5).saturating_mul(1 << u32::min(tries, 16));
@@ -169,19 +181,22 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
             }
             // One of them cannot be read: not the fault of the others.
             Err(_) if grants.len() > 1 => {
+                let mut any = false;
                 for grant in grants {
-                    Box::pin(begin(shared, vec![grant])).await;
+                    any |= Box::pin(begin(shared, vec![grant], 1)).await;
                 }
-                return;
+                return any;
             }
             Err(error) => {
-                let due = shared.host.wall().plus(shared.settings.run.newer_retry);
                 for grant in grants {
+                    // Each claim counts: the more there were, the later the next.
+                    let times = u32::try_from(grant.epoch).unwrap_or(u32::MAX).clamp(1, LATER_MAX);
+                    let due = shared.host.wall().plus(shared.settings.run.newer_retry.saturating_mul(times));
                     tracing::error!(run = %grant.run, %error, "a recording cannot be read: the run is put off");
                     let then = Then::Evict { due, reason: format!("its recording cannot be read: {error}"), wake: grant.wake };
                     aside(shared, grant, then);
                 }
-                return;
+                return false;
             }
         }
     };
@@ -206,6 +221,7 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>) {
             },
         }
     }
+    true
 }
 
 /// Why a run must not be executed again.
@@ -259,7 +275,12 @@ impl Drop for SlotGuard {
 
 /// What becomes of a run that is not executed here is said beside the worker: a store that does not take it keeps nobody else waiting.
 fn aside(shared: &Arc<Shared>, grant: Grant, then: Then) {
-    shared.host.spawn(Box::pin(set_aside(shared.clone(), grant, then)));
+    let (shared, of) = (shared.clone(), (grant.run, grant.epoch));
+    shared.asides.lock().expect("no code that can panic runs under this lock").insert(of);
+    shared.host.clone().spawn(Box::pin(async move {
+        set_aside(shared.clone(), grant, then).await;
+        shared.asides.lock().expect("no code that can panic runs under this lock").remove(&of);
+    }));
 }
 
 async fn set_aside(shared: Arc<Shared>, grant: Grant, mut then: Then) {
@@ -297,9 +318,14 @@ async fn strays(shared: &Shared, suspect: Option<&Grant>) -> bool {
     let Ok(running) = shared.tiers.catalog.list(filter, usize::MAX).await else { return false };
     let mut clean = true;
     for run in running.iter().filter(|run| run.owner == Some(incarnation)) {
-        let waits = suspect.is_some_and(|grant| grant.run == run.id);
+        let waits = suspect.is_some_and(|grant| grant.run == run.id)
+            || shared.asides.lock().expect("no code that can panic runs under this lock").contains(&(run.id, run.epoch));
         if waits || shared.run(run.id).is_some_and(|live| live.epoch == run.epoch) {
             continue;
+        }
+        // Revoked meanwhile: what it had may still be on its way, and is free anyhow.
+        if shared.member().incarnation != incarnation {
+            return false;
         }
         let offer = Offer {
             run: run.id,

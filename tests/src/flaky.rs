@@ -9,7 +9,7 @@ use lobster_store::{
     contract::{
         Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
         Journal, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer,
-        Wall, Work,
+        Vouched, Wall, Work,
     },
 };
 use std::{
@@ -227,6 +227,9 @@ impl Journal for Flaky {
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
         let deaf = *self.mood.borrow() == Mood::Deaf;
         if deaf { Ok(Vec::new()) } else { self.inner.attend(incarnation).await }
+    }
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
+        self.inner.vouch(vouched).await
     }
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
         let removed = self.inner.sweep(before, limit).await?;

@@ -59,6 +59,9 @@ pub(crate) fn fill(live: &Arc<Live>, inner: &mut Inner, seq: Seq, fact: Fact, sy
     if let Some(pending) = inner.pending.get_mut(at) {
         *pending = Pending::new(deltas, Vec::new(), progress);
     }
+    if progress {
+        inner.progress.get_or_insert(seq);
+    }
     if synced {
         inner.sync_to = inner.sync_to.max(seq);
     }
@@ -70,6 +73,9 @@ fn append(live: &Arc<Live>, inner: &mut Inner, pending: Pending, synced: bool) -
     inner.next += 1;
     inner.pending_bytes += bytes;
     inner.lag_bytes += bytes;
+    if pending.progress {
+        inner.progress.get_or_insert(seq);
+    }
     inner.pending.push_back(pending);
     if synced || inner.pending_bytes > live.shared.settings.commit.unsynced_bytes {
         inner.sync_to = seq;

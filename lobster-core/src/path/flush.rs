@@ -163,9 +163,9 @@ fn judge(inner: &mut Inner, offer: &Offer, synced: bool, seen: &Seen) -> Option<
             inner.synced,
         )));
     }
-    inner.progressed |= offer.progress && seen.rows > 0;
     if let Some(end) = lineage {
         inner.stored = end;
+        inner.progressed |= inner.progress.is_some_and(|first| first <= end.seq);
         if synced {
             inner.synced = seen.tail;
         }

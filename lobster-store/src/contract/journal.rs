@@ -222,6 +222,17 @@ impl Offer {
     }
 }
 
+/// What the holder of a run was told that the store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vouched {
+    /// The run.
+    pub run: RunId,
+    /// The holder's epoch.
+    pub epoch: Epoch,
+    /// The last seq that a synced answer has covered.
+    pub tail: Seq,
+}
+
 /// What a committer sends as one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -656,6 +667,14 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Running runs of `incarnation` with a cancel asked for, or woken since they were claimed.
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>>;
+
+    /// Called when [`Members::history`](super::Members::history) has changed: of which of these runs does the store have less than their
+    /// holder was told it has? None of them is executed any more by what the store knows: they are held, under the holder's epoch, and
+    /// returned. One that has a higher epoch, or has ended, is somebody else's by now or nobody's, and is left alone.
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
+        drop(vouched);
+        Ok(Vec::new())
+    }
 
     /// Removes up to `limit` runs that ended before `before`, each with everything it has, and rows of failed and left nodes
     /// that no run names.

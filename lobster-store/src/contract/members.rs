@@ -142,6 +142,13 @@ pub trait Members: Send + Sync + 'static {
     /// Makes an incarnation failed, in one committed, synced statement that locks its row and checks the evidence.
     async fn revoke(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked>;
 
+    /// A number that changes when the store may have lost what it had acknowledged as synced: another server of it is spoken to, which may
+    /// not have had the newest. Looked at after each renewal. From then on the store gives nobody a run until every node that lives has
+    /// had the time of its lease to [vouch](super::Journal::vouch) for what it holds.
+    fn history(&self) -> u64 {
+        0
+    }
+
     /// Makes one's own row left, and lets go of slot, name and beat.
     async fn leave(&self, incarnation: Incarnation) -> Result<()>;
 

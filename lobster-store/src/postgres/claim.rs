@@ -1,9 +1,11 @@
 //! Claiming runs.
 //!
-//! Invariant: one statement finds, locks and takes; it waits for no lock, and a claim that finds nothing writes nothing.
+//! Invariant: one statement finds, locks and takes; it waits for no lock, and a claim that finds nothing writes nothing. After a standby was
+//! promoted it finds nothing before everybody has had the time to say what that one lacks.
 
 use super::{
     Postgres,
+    newest::timeline,
     sql::{Args, get, get_run, get_u32, get_u64},
     times::SERVER_MS,
 };
@@ -15,15 +17,15 @@ const _: () = assert!(limits::DEATHS_ALONE == 3);
 
 /// Versions of a task that are ready, and owners, are found by skips through their index: the cost is their number, not that of the runs.
 /// Rows are locked where they are found, in order, past those that somebody else has locked: two claims at once share the work. A row
-/// that has changed since the statement began is looked at again once it is locked.
-fn text(alone: bool) -> String {
+/// that has changed since the statement began is looked at again once it is locked. `settled`: a condition on the server.
+fn text(alone: bool, settled: &str) -> String {
     let deaths = if alone { "r.deaths >= 3" } else { "r.deaths < 3" };
     // Without a bound on deaths where the index has none, so that it is the one that is looked at.
     let skip = if alone { "r.state = 0 AND r.deaths >= 3" } else { "r.state = 0" };
     format!(
         "
 WITH RECURSIVE how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
-me AS MATERIALIZED (SELECT n.incarnation FROM @nodes n, how WHERE n.incarnation = $2 AND n.state = 0),
+me AS MATERIALIZED (SELECT n.incarnation FROM @nodes n, how WHERE n.incarnation = $2 AND n.state = 0{settled}),
 asked AS MATERIALIZED (SELECT a.task, a.version FROM me, unnest($3::text[], $4::int8[]) AS a(task, version)),
 kinds(task, version) AS (
     SELECT a.task, (SELECT r.version FROM @runs r WHERE {skip} AND r.task = a.task AND r.version <= a.version
@@ -52,6 +54,13 @@ RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r
     )
 }
 
+/// The timeline that the server writes is known to all that live.
+const SETTLED: &str = concat!(
+    " AND EXISTS (SELECT 1 FROM @timelines t WHERE t.number = ",
+    timeline!(),
+    " AND t.settled <= (extract(epoch FROM statement_timestamp()) * 1000)::int8)"
+);
+
 impl Postgres {
     pub(super) async fn claim_runs(&self, claim: Claim) -> Result<Vec<Grant>> {
         if claim.tasks.is_empty() || claim.limit == 0 {
@@ -67,7 +76,8 @@ impl Postgres {
                 .done()
         };
         let before = self.clock.wall();
-        let rows = self.write(&text(claim.alone), args).await?;
+        let settled = if self.newest.number().is_some() { SETTLED } else { "" };
+        let rows = self.write(&text(claim.alone, settled), args).await?;
         self.told(before, rows.first(), COLUMNS)?;
         let mut grants = rows.iter().map(grant).collect::<Result<Vec<_>>>()?;
         grants.sort_unstable_by_key(|(due, grant)| (*due, grant.run));

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::contract::{
     Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
-    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
+    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Vouched,
+    Wall, Work, limits,
 };
 use async_trait::async_trait;
 use prost::Message;
@@ -47,6 +48,19 @@ woken AS (UPDATE @runs r SET wake = r.wake + 1,
 SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own"
     )
 }
+
+/// Runs of which the server knows an older claim than their holder, or fewer rows. One that somebody else has locked is waited for.
+const VOUCH: &str = "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
+asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail FROM how, unnest($3::uuid[], $4::int8[], $5::int8[]) AS a(id, epoch, tail)),
+lost AS MATERIALIZED (SELECT r.id, a.epoch FROM asked a JOIN @runs r ON r.id = a.id WHERE r.id = ANY($3::uuid[]) AND r.state IN (0, 1)
+    AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND r.tail < a.tail)) ORDER BY r.id FOR NO KEY UPDATE OF r)
+UPDATE @runs r SET state = 2, owner = NULL, epoch = lost.epoch, reason = $6 FROM lost
+WHERE r.id = lost.id AND r.id = ANY($3::uuid[]) RETURNING r.id";
+
+/// Why they are held.
+const LOST: &str = "forked recording: the server that was promoted lacks what the process that executed this run was told is stored: it may \
+    have made calls that nothing tells of";
 
 const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 AND owner = $1 AND (cancel OR wake > wake_seen)";
 
@@ -140,6 +154,24 @@ impl Journal for Postgres {
             Ok(Attention { run, epoch, cancel: get(row, 2)?, wake: get_u64(row, 3)? })
         };
         rows.iter().map(attention).collect()
+    }
+
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
+        let mut lost = Vec::new();
+        for some in vouched.chunks(limits::BATCH_RUNS) {
+            let args = || {
+                let args = Args::default().with(self.synced).with(LOCK).with(some.iter().map(|of| of.run.0).collect::<Vec<_>>());
+                let args = args.with(some.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
+                args.with(some.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>()).with(LOST).done()
+            };
+            for row in &self.write(VOUCH, args).await? {
+                lost.push(get_run(row, 0)?);
+            }
+        }
+        if !lost.is_empty() {
+            self.stir();
+        }
+        Ok(lost)
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {

@@ -4,7 +4,7 @@
 
 use super::{
     Postgres,
-    newest::Newest,
+    newest::{Newest, timeline},
     options::Options,
     pool::Pool,
     schema,
@@ -21,7 +21,7 @@ use crate::{
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     thread::{self, ThreadId},
     time::Duration,
 };
@@ -30,6 +30,7 @@ use uuid::Uuid;
 /// An incarnation of this process.
 pub(super) struct Mine {
     name: String,
+    ttl: Duration,
     held: Option<Arc<Held>>,
     /// Runs being polled, by slot: what the next beat tells.
     notes: Arc<Mutex<Vec<Option<RunId>>>>,
@@ -86,6 +87,16 @@ SELECT made.incarnation, t.task, t.version FROM made, unnest($12::text[], $13::i
 const JOINED: &str = "
 SELECT n.state, EXISTS (SELECT 1 FROM @nodes o WHERE o.name = n.name AND o.incarnation <> n.incarnation AND o.state = 0
     AND o.boot_id <> n.boot_id) FROM @nodes n WHERE n.incarnation = $1";
+
+/// A timeline that nobody has noted is one that a standby has begun: those who live have the time of the longest lease to find out what it
+/// lacks, before anybody is given a run. Whoever comes later finds that noted.
+const NOTE: &str = concat!(
+    "
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
+INSERT INTO @timelines (number, settled) SELECT ",
+    timeline!(),
+    ", (extract(epoch FROM clock_timestamp()) * 1000)::int8 + GREATEST($2, (SELECT max(n.ttl_ms) FROM @nodes n)) FROM how ON CONFLICT DO NOTHING"
+);
 
 const LEAVE: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
@@ -161,12 +172,16 @@ impl Members for Postgres {
     }
 
     async fn renew(&self, incarnation: Incarnation, beat: Beat) -> Result<Renewed> {
-        let Some(polling) = self.polling(incarnation) else { return Ok(Renewed::Revoked) };
+        let Some((polling, ttl)) = self.polling(incarnation) else { return Ok(Renewed::Revoked) };
         let args = || Args::default().with(incarnation.0).with(beat.seq.cast_signed()).with(polling.as_slice()).done();
         // Whatever becomes of it: a beat that arrived although nobody was told only makes this node look younger to others.
-        let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine), {SERVER_MS} FROM @nodes n"));
+        let timeline = if self.newest.number().is_some() { timeline!() } else { "0::int8" };
+        let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine), {SERVER_MS}, {timeline} FROM @nodes n"));
         let before = self.clock.wall();
         let rows = self.lease.pool().query(super::Stage::Write, &text, args).await?;
+        // A pooler may have led elsewhere on the same connection; without any node there is nobody to say so.
+        let timeline = rows.first().map(|row| get::<i64>(row, COLUMNS_OF_A_NODE + 2)).transpose()?;
+        self.note_timeline(&self.lease.pool(), timeline.or(self.newest.number()), ttl).await?;
         self.told(before, rows.first(), COLUMNS_OF_A_NODE + 1)?;
         if !rows.first().map_or(Ok(false), |row| get::<bool>(row, COLUMNS_OF_A_NODE))? {
             return Ok(Renewed::Revoked);
@@ -194,6 +209,10 @@ impl Members for Postgres {
 
     async fn revoke(&self, incarnation: Incarnation, evidence: Evidence) -> Result<Revoked> {
         self.revoke_node(incarnation, evidence).await
+    }
+
+    fn history(&self) -> u64 {
+        self.noted.load(Ordering::SeqCst).cast_unsigned()
     }
 
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
@@ -227,8 +246,13 @@ impl Postgres {
         };
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let notes = || Arc::new(Mutex::new(vec![None; node.slots]));
-        let mine =
-            members.entry(node.incarnation).or_insert_with(|| Mine { name, held, notes: notes(), peers: Mutex::default() });
+        let mine = members.entry(node.incarnation).or_insert_with(|| Mine {
+            name,
+            ttl: node.ttl,
+            held,
+            notes: notes(),
+            peers: Mutex::default(),
+        });
         Ok((mine.name.clone(), mine.held.clone()))
     }
 
@@ -260,6 +284,7 @@ impl Postgres {
                 .with(node.tasks.iter().map(|task| i64::from(task.version)).collect::<Vec<_>>())
                 .done()
         };
+        self.note_timeline(&self.pool, self.newest.number(), node.ttl).await?;
         self.write(JOIN, args).await?;
         let rows = self.read(JOINED, || Args::default().with(node.incarnation.0).done()).await?;
         let over = || Failed::Refused("this incarnation is over".to_owned());
@@ -273,15 +298,28 @@ impl Postgres {
         Ok(())
     }
 
-    fn polling(&self, incarnation: Incarnation) -> Option<Vec<Uuid>> {
+    /// Notes the timeline of the server where all see it, if it is another one than before.
+    async fn note_timeline(&self, pool: &Pool, found: Option<i64>, ttl: Duration) -> Result<()> {
+        if let Some(number) = found.filter(|found| *found != 0 && *found != self.noted.load(Ordering::SeqCst)) {
+            let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+            let args = || Args::default().with(self.synced).with(ttl).done();
+            pool.query(super::Stage::Write, &self.text(NOTE), args).await?;
+            self.noted.store(number, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// What is polled, and the time of the lease.
+    fn polling(&self, incarnation: Incarnation) -> Option<(Vec<Uuid>, Duration)> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let notes = members.get(&incarnation)?.notes.clone();
+        let mine = members.get(&incarnation)?;
+        let (notes, ttl) = (mine.notes.clone(), mine.ttl);
         drop(members);
         let notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut polling: Vec<Uuid> = notes.iter().flatten().map(|run| run.0).collect();
         polling.sort_unstable();
         polling.dedup();
-        Some(polling)
+        Some((polling, ttl))
     }
 
     /// The nodes, after this host's memory of whom it can tell dead was brought up to them.

@@ -44,7 +44,10 @@ use std::{
     fmt,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, RwLock, atomic::AtomicBool},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicI64},
+    },
     time::Duration,
 };
 use times::SERVER_MS;
@@ -80,6 +83,9 @@ pub struct Postgres {
     local: Option<local::Nodes>,
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
+    newest: Arc<newest::Newest>,
+    /// The server's timeline, as it is noted in the schema for all to see; 0: it does not say, or nobody has asked.
+    noted: AtomicI64,
     hints: Arc<wake::Hints>,
     times: times::Times,
     /// Statements of batches, as they are sent.
@@ -129,7 +135,7 @@ impl Postgres {
         let batches = Arc::new(of_most(limits::BATCHES_ABREAST).of_tier(&options));
         let business = of_most(options.connections as usize);
         let hints = wake::Hints::new(&options, &connections, &newest, &pool).await;
-        let lease = members::Line::new(&options, &connections, newest, clock.clone());
+        let lease = members::Line::new(&options, &connections, newest.clone(), clock.clone());
         let members = RwLock::default();
         let appends = Arc::new(append::Texts::new(&options.schema));
         let store = Arc::new(Self {
@@ -144,6 +150,8 @@ impl Postgres {
             local,
             members,
             lease,
+            newest,
+            noted: AtomicI64::new(0),
             hints,
             times: times::Times::default(),
             appends,

@@ -23,10 +23,16 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+/// The timeline that a primary writes: a constant.
+macro_rules! timeline {
+    () => {
+        "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int8"
+    };
+}
+pub(super) use timeline;
+
 /// No row: a standby.
-const ASK: &str = "
-SELECT system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int8
-FROM pg_control_system() WHERE NOT pg_is_in_recovery()";
+const ASK: &str = concat!("SELECT system_identifier, ", timeline!(), " FROM pg_control_system() WHERE NOT pg_is_in_recovery()");
 
 /// A server, and which part of its history it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +107,11 @@ impl Newest {
             }
         };
         Err(Failed::Unavailable(format!("{refused} If it shall be used, start this process anew")))
+    }
+
+    /// The number of the newest timeline; `None`: servers do not say.
+    pub(super) fn number(&self) -> Option<i64> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).map(|timeline| timeline.number)
     }
 
     /// Is this what the newest connection led to?

@@ -8,7 +8,7 @@
 //! 2 held, from 3 ended. No foreign keys lead to `runs`: they would lock its rows.
 
 use super::{
-    newest,
+    newest::{self, timeline},
     options::Options,
     pool,
     roles::{self, Role},
@@ -66,7 +66,8 @@ const _: () = assert!(RunState::Ready as u8 == 0 && RunState::Running as u8 == 1
 const _: () = assert!(limits::DEATHS_ALONE == 3);
 
 /// `@` stands for the schema.
-const FIRST: &str = r"
+const FIRST: &str = concat!(
+    r"
 CREATE TABLE @runs (
     id uuid PRIMARY KEY,
     key text,
@@ -172,6 +173,14 @@ CREATE TABLE @node_tasks (
     version int8 NOT NULL,
     PRIMARY KEY (incarnation, task, version)
 );
+CREATE TABLE @timelines (
+    number int8 PRIMARY KEY,
+    settled int8 NOT NULL
+);
+DO $$ BEGIN INSERT INTO @timelines SELECT ",
+    timeline!(),
+    r", 0;
+EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN NULL; END $$;
 ALTER TABLE @inputs ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @deltas ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @changes ALTER COLUMN body SET STORAGE EXTERNAL;
@@ -179,7 +188,8 @@ ALTER TABLE @manifests ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @parts ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @outcomes ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @verdicts_in ALTER COLUMN body SET STORAGE EXTERNAL;
-";
+"
+);
 
 /// The schema's name in front of a table, where a statement has `@`.
 pub(super) fn qualified(text: &str, schema: &str) -> String {

@@ -198,8 +198,10 @@ fn the_owner_of_a_run_that_sixteen_others_keep_locking_makes_progress() {
                 })
             })
             .collect();
-        let (mut most, mut patient) = (0, 0);
-        for seq in 1..=100 {
+        let (mut most, mut patient, mut seq) = (0, 0, 0);
+        // Rivals may be slow to come.
+        while seq < 100 || patient < 10 {
+            seq += 1;
             let mut busy = 0;
             loop {
                 // As the committer does it.
@@ -217,7 +219,6 @@ fn the_owner_of_a_run_that_sixteen_others_keep_locking_makes_progress() {
         for rival in rivals {
             rival.await.expect("a rival ends");
         }
-        assert!(patient > 0, "the row was locked most of the time");
         assert_eq!(most, 3, "whoever waits for the lock gets it");
     });
 }

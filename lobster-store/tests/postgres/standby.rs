@@ -5,7 +5,7 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     proxy::Proxy,
 };
-use lobster_store::contract::{Beat, Boot, Failed, Grant, Hold, Submitted, Work};
+use lobster_store::contract::{Beat, Boot, Failed, Grant, Hold, Incarnation, RunState, Submitted, Vouched, Work};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::oneshot;
 
@@ -84,13 +84,61 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
         let evidence = lobster_store::contract::Evidence::Silence { beat: 0, age: std::time::Duration::ZERO };
         on_standby.tiers.members.revoke(me, evidence).await.expect("a revoke is answered");
         join(&on_standby.tiers, incarnation(2)).await;
-        let taken = claim(&on_standby.tiers, incarnation(2), 2).await;
+        let taken = claim_settled(&other, &on_standby, incarnation(2), 2).await;
         assert_eq!(taken.iter().find(|grant| grant.run == grants[1].run).map(|grant| grant.tail), Some(1));
         for grant in &taken {
             append_one(&on_standby.tiers, incarnation(2), grant, grant.tail + 1, true).await;
         }
         let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grants[1], 6)])).await.remove(0);
         assert_eq!((seen.mine, seen.rows, seen.tail), (false, 0, 2), "it has lost the run, and is told so");
+    });
+}
+
+/// Claims on a server that was promoted, once it gives runs.
+async fn claim_settled(url: &str, process: &Process, node: Incarnation, limit: usize) -> Vec<Grant> {
+    let mut eye = Session::of(url).await;
+    eye.until("SELECT bool_and(settled <= extract(epoch FROM clock_timestamp()) * 1000) FROM lobster.timelines").await;
+    claim(&process.tiers, node, limit).await
+}
+
+#[test]
+fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
+    let Pair { server, url, standby, other } = Pair::start(false);
+    block_on(async {
+        let (me, on_primary) = (incarnation(1), process(&url).await);
+        join(&on_primary.tiers, me).await;
+        on_primary.tiers.journal.submit((1..=5).map(new_run).collect()).await.expect("a submit is answered");
+        let early = claim(&on_primary.tiers, me, 2).await;
+        append(&on_primary.tiers, batch(me, true, early.iter().map(|grant| offer(grant, 1)).collect())).await;
+        let mut eye = Session::of(&url).await;
+        let now = eye.ask("SELECT pg_current_wal_lsn()::text").await;
+        eye.until(&format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).await;
+        standby.set("primary_conninfo", "");
+        eye.until("SELECT NOT EXISTS (SELECT 1 FROM pg_stat_replication)").await;
+        // A row of the first, and two claims, are lost.
+        append_one(&on_primary.tiers, me, &early[0], 2, true).await;
+        let late = claim(&on_primary.tiers, me, 2).await;
+        let before = on_primary.tiers.members.history();
+        server.kill();
+        standby.promote();
+
+        let (on_standby, you) = (process(&other).await, incarnation(2));
+        assert_ne!(on_standby.tiers.members.history(), before);
+        join(&on_standby.tiers, you).await;
+        assert_eq!(claim(&on_standby.tiers, you, 5).await, [], "somebody may live who knows better");
+        let knows = |grant: &Grant, tail| Vouched { run: grant.run, epoch: grant.epoch, tail };
+        let vouched = vec![knows(&early[0], 2), knows(&early[1], 1), knows(&late[0], 0), knows(&late[1], 0)];
+        let mut lost = on_standby.tiers.journal.vouch(vouched.clone()).await.expect("it is heard");
+        lost.sort_unstable();
+        assert_eq!(lost, [run_id(1), run_id(3), run_id(4)]);
+        for run in lost {
+            let held = on_standby.tiers.catalog.read(run).await.expect("a read is answered").expect("the run is there").summary;
+            assert_eq!((held.state, held.owner, held.epoch), (RunState::Held, None, 1));
+            assert!(held.reason.starts_with("forked recording: "), "{}", held.reason);
+        }
+        assert_eq!(on_standby.tiers.journal.vouch(vouched).await.expect("it is heard"), [], "once is enough");
+        let taken = claim_settled(&other, &on_standby, you, 5).await;
+        assert_eq!(taken.iter().map(|grant| grant.run).collect::<Vec<_>>(), [run_id(5)], "the others are held, or have an owner");
     });
 }
 

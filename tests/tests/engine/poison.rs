@@ -104,13 +104,13 @@ async fn comes_back(ctx: Ctx, _nothing: ()) -> Result<()> {
 }
 
 /// A node claims the run, and dies while it polls it.
-async fn die_in(tiers: &Tiers, node: u128, run: RunId) {
+async fn die_in(tiers: &Tiers, node: u128, run: RunId, alone: bool) {
     let (incarnation, ttl) = (Incarnation(Uuid::from_u128(node)), Duration::from_secs(60));
     let tasks = vec![TaskVersion { task: "patient".into(), version: 1 }];
     tiers.members.join(NewNode { incarnation, name: None, tasks: tasks.clone(), slots: 1, ttl }).await.unwrap();
     // The clock of a server may be a little ahead: due is what it says.
     let now = Wall(i64::MAX / 2);
-    let claim = Claim { incarnation, tasks, limit: 1, alone: false, now };
+    let claim = Claim { incarnation, tasks, limit: 1, alone, now };
     assert_eq!(tiers.journal.claim(claim).await.unwrap().iter().map(|grant| grant.run).collect::<Vec<_>>(), [run]);
     tiers.members.note(incarnation, 0, Some(run));
     let silence = Evidence::Silence { beat: 0, age: Duration::ZERO };
@@ -122,15 +122,20 @@ on_each! {
         let (tiers, world) = (tiers(&place).await, format!("suspected {}", place.url()));
         let client = place.open().connect().await.unwrap();
         let input = |what: &str| (world.clone(), what.to_owned());
+        let doomed = client.submit(patient, input("doomed")).await.unwrap();
+        for n in 1..=5 {
+            die_in(&tiers, n, doomed.id(), n > 3).await;
+        }
         let suspect = client.submit(patient, input("suspect")).await.unwrap();
-        for n in 1..=3 {
-            die_in(&tiers, n, suspect.id()).await;
+        for n in 6..=8 {
+            die_in(&tiers, n, suspect.id(), false).await;
         }
         assert!(matches!(client.why_not_running(suspect.id()).await.unwrap(), Some(Reason::OwnerGone)));
         let long = client.submit(patient, input("long")).await.unwrap();
         let lobster = place.open().task(patient).task(quick).start().await.unwrap();
         // The other one executes, and goes on executing: the suspect is put off.
         until(&world, "begins long", 1).await;
+        assert!(matches!(doomed.outcome().await, Err(RunFailed::Quarantined(_))), "that takes no room");
         let why = eventually(&tiers, async || match client.why_not_running(suspect.id()).await.unwrap() {
             Some(Reason::Until { why, .. }) => Some(why),
             _ => None,

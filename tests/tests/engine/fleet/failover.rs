@@ -1,12 +1,16 @@
-//! A standby is promoted that lacks the newest: the run that was executed meanwhile is held, and no call is made again.
+//! A standby is promoted that lacks the newest: the runs that were executed meanwhile are held, and no call is made again.
 
-use lobster_core::{Ctx, Result, StepCtx, step, task};
+use lobster_core::{Ctx, Result, Settings, StepCtx, step, task};
 use lobster_servers::{
     postgres::{Durability, Postgres},
     proxy::Proxy,
     psql::sql,
 };
-use lobster_tests::{Place, happen, happened, held, until};
+use lobster_tests::{
+    Place,
+    flaky::{Claims, Flaky},
+    happen, happened, held, tiers, until,
+};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
@@ -29,6 +33,14 @@ async fn pays(ctx: Ctx, world: String) -> Result<u64> {
     Ok(times)
 }
 
+/// The standby has everything up to now, and hears no more.
+fn deafen(url: &str, standby: &Postgres) {
+    let now = sql(url, "SELECT pg_current_wal_lsn()").unwrap();
+    while sql(url, &format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).unwrap() != "t" {}
+    standby.set("primary_conninfo", "");
+    while sql(url, "SELECT count(*) FROM pg_stat_replication").unwrap() != "0" {}
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_records_a_promoted_postgres_lacks_is_held_and_its_calls_are_not_made_again() {
     let server = Postgres::start(Durability::Full).unwrap();
@@ -42,10 +54,7 @@ async fn a_run_whose_records_a_promoted_postgres_lacks_is_held_and_its_calls_are
 
     until(&world, "pay 1", 1).await;
     // The first intent is on both; what follows is not.
-    let now = sql(&url, "SELECT pg_current_wal_lsn()").unwrap();
-    while sql(&url, &format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).unwrap() != "t" {}
-    standby.set("primary_conninfo", "");
-    while sql(&url, "SELECT count(*) FROM pg_stat_replication").unwrap() != "0" {}
+    deafen(&url, &standby);
     happen(&world, "go 1");
     until(&world, "pay 2", 1).await;
     server.kill();
@@ -61,5 +70,55 @@ async fn a_run_whose_records_a_promoted_postgres_lacks_is_held_and_its_calls_are
         [1, 1, 0],
         "nothing was made again, and nothing goes on"
     );
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_whose_claims_a_promoted_postgres_lacks_are_held_before_another_node_is_given_them() {
+    let server = Postgres::start(Durability::Full).unwrap();
+    let (url, standby) = (server.fresh_database(), server.standby(false));
+    let address = |server: &Postgres| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
+    let proxy = Proxy::start(address(&server));
+    let place = Place::postgres_at(&proxy.url_through(&url));
+    let (flaky, tiers) = Flaky::wrap(&tiers(&place).await);
+    let mut settings = Settings::test();
+    // A slow machine finds the new server in that time.
+    settings.lease.ttl = Duration::from_secs(10);
+    settings.lease.self_fence = Duration::from_secs(6);
+    flaky.set_claims(Claims::Sent);
+    let lobster = place.open().tiers(tiers).settings(settings.clone()).task(pays).start().await.unwrap();
+    let world = |name: &str| format!("{name} {}", Ctx::detached().run_id());
+    let (calling, ended, later) = (world("calling"), world("ended"), world("later"));
+    let [run, over] = [&calling, &ended].map(|world| lobster.submit(pays, world.clone()));
+    let (run, over) = (run.await.unwrap(), over.await.unwrap());
+    flaky.until_struck(1).await;
+
+    // The standby has the runs, and nothing of what becomes of them.
+    deafen(&url, &standby);
+    flaky.set_claims(Claims::Well);
+    (1..=3).for_each(|n| _ = happen(&ended, format!("go {n}")));
+    assert_eq!(over.outcome().await.unwrap(), 3);
+    until(&calling, "pay 1", 1).await;
+    server.kill();
+    standby.promote();
+    proxy.lead_to(address(&standby));
+    proxy.cut();
+    // Another host, which knows nothing of all this.
+    let direct = Proxy::start(address(&standby));
+    let elsewhere = Place::postgres_at(&direct.url_through(&url));
+    let other = elsewhere.open().settings(settings).task(pays).start().await.unwrap();
+    happen(&calling, "go 1");
+
+    for id in [run.id(), over.id()] {
+        let reason = held(&elsewhere, &other, id).await;
+        assert!(reason.contains("forked recording"), "{reason}");
+    }
+    // It executes what is there.
+    let new = other.submit(pays, later.clone()).await.unwrap();
+    (1..=3).for_each(|n| _ = happen(&later, format!("go {n}")));
+    assert_eq!(new.outcome().await.unwrap(), 3);
+    let calls = |world: &str| [1, 2, 3].map(|n| happened(world, &format!("pay {n}")));
+    assert_eq!((calls(&calling), calls(&ended)), ([1, 0, 0], [1, 1, 1]), "nothing was made again, and nothing goes on");
+    other.shutdown(Duration::from_secs(5)).await;
     lobster.shutdown(Duration::from_secs(5)).await;
 }
