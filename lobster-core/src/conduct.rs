@@ -93,19 +93,14 @@ impl<M, T> Drop for Theirs<'_, M, T> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             // What it returned is known, or does not count any more.
-            discard(&self.live, made);
+            // It says itself what went wrong.
+            let _ = enter(&self.live, || gone(&self.live, made));
         }
     }
 }
 
-/// Enters the destructors of what the author's code has left.
-pub(crate) fn discard<T>(live: &Live, theirs: T) {
-    // It says itself what went wrong.
-    let _ = enter(live, || gone(live, theirs));
-}
-
 /// Drops what may panic at it.
-fn gone<T>(live: &Live, theirs: T) {
+pub(crate) fn gone<T>(live: &Live, theirs: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(theirs))).is_err() {
         tracing::warn!(run = %live.run, "a destructor of a step panicked");
     }

@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     runs: Mutex<BTreeMap<(RunId, Epoch), Arc<Live>>>,
     /// Runs of which is said what becomes of them, without that they were executed.
     pub asides: Mutex<BTreeSet<(RunId, Epoch)>>,
+    /// Runs whose recordings could not be read, and how often.
+    pub unread: Mutex<BTreeMap<RunId, u32>>,
     /// Runs that left last, and what was stored of them: a store that loses its newest may have lost that too.
     gone_by: Mutex<VecDeque<Vouched>>,
     stopping: AtomicBool,
@@ -107,6 +109,7 @@ impl Shared {
             member: RwLock::new(Arc::new(member)),
             runs: Mutex::default(),
             asides: Mutex::default(),
+            unread: Mutex::default(),
             gone_by: Mutex::default(),
             stopping: AtomicBool::new(false),
             working: AtomicBool::new(true),
@@ -161,11 +164,13 @@ impl Shared {
     }
     /// What was stored, as far as it is known here, of the runs in memory and of those that left last: each under its highest epoch.
     pub fn vouched(&self) -> Vec<Vouched> {
+        // In this order: one that leaves meanwhile is among both.
+        let here: Vec<_> = self.runs().iter().map(|live| live.vouched()).collect();
         let gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock").clone();
         let mut known = BTreeMap::<RunId, Vouched>::new();
-        for of in gone_by.into_iter().chain(self.runs().iter().map(|live| live.vouched())) {
+        for of in here.into_iter().chain(gone_by) {
             let best = known.entry(of.run).or_insert(of);
-            if (best.epoch, best.tail) < (of.epoch, of.tail) {
+            if (best.epoch, best.tail, best.ended) < (of.epoch, of.tail, of.ended) {
                 *best = of;
             }
         }

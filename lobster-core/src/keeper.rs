@@ -57,6 +57,9 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         let renewed = renew(&shared, seq).await;
         let now = shared.tiers.members.history();
         if now != history {
+            if !renewed {
+                shared.lease.lost();
+            }
             let mut heard = vouch(&shared).await;
             // An incarnation that is over vouches for its runs now or never; one that lives, at its next renewal.
             while !heard && !renewed && !shared.stopping() {
@@ -100,8 +103,13 @@ pub(crate) async fn renew(shared: &Shared, seq: u64) -> bool {
 
 /// Tells a store whose history has changed what this process knows of it to be stored. `false`: it was not heard.
 async fn vouch(shared: &Shared) -> bool {
-    let known = shared.vouched();
-    match shared.tiers.journal.vouch(known).await {
+    // The next renewal does not wait for it.
+    let answer = tokio::select! {
+        biased;
+        answer = shared.tiers.journal.vouch(shared.vouched()) => answer,
+        () = shared.host.sleep(shared.settings.lease.renew) => Err(Failed::Unknown("that took longer than a renewal may".into())),
+    };
+    match answer {
         Ok(lost) => {
             for run in lost {
                 tracing::error!(%run, "the store lacks what it had acknowledged of this run: it is held");

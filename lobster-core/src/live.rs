@@ -412,7 +412,9 @@ impl Live {
 
     /// What the store was said to have of this run.
     pub fn vouched(&self) -> Vouched {
-        Vouched { run: self.run, epoch: self.epoch, tail: self.lock().synced }
+        let inner = self.lock();
+        let ended = matches!((&inner.then, inner.then_state), (Some(Then::Finish { .. }), ThenState::Done));
+        Vouched { run: self.run, epoch: self.epoch, tail: inner.synced, ended }
     }
 
     /// The moment by which everything that has begun on tasks of the engine comes to its end.

@@ -145,7 +145,8 @@ impl Conductor {
         let (live, step) = (self.live.clone(), self.step.clone());
         let whole = async {
             let ended = self.conduct(start).await;
-            conduct::discard(&live, self);
+            // Its slot may be another run's by now: what this does is noted nowhere.
+            conduct::gone(&live, self);
             ended
         };
         conduct::run(&live, &step, whole).await;

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use lobster_store::contract::{
-    Answer, Batch, Boot, Grant, Offer, RunFilter, RunState, Sealed, Then, limits,
+    Answer, Batch, Boot, Failed, Grant, Offer, RunFilter, RunState, Sealed, Then, limits,
     record::{Ending, Kind, Outcome},
 };
 use std::{
@@ -88,7 +88,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                     wait = wait.saturating_mul(shared.tiers.wake.stride());
                 }
                 // What cannot be read now is not asked for again at once.
-                more &= begin(&shared, grants, TRIES).await;
+                more &= begin(&shared, grants, TRIES).await == Begun::Read;
             }
         }
         let now = shared.host.boot();
@@ -161,10 +161,21 @@ impl Drop for GoneGuard {
     }
 }
 
-/// Restores grants and starts them. A store that does not answer is asked so often. `false`: none of them could be read.
-async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> bool {
+/// What became of grants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// Some of them at least were restored.
+    Read,
+    /// None of them can be read.
+    Unread,
+    /// The store does not answer.
+    Unanswered,
+}
+
+/// Restores grants and starts them. A store that does not answer is asked so often.
+async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> Begun {
     if grants.is_empty() {
-        return false;
+        return Begun::Unread;
     }
     shared.point("P2");
     let mut tries = 0;
@@ -172,35 +183,41 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> bool {
         match restore(shared, &grants).await {
             Ok(scenes) => break scenes,
             // They are free as soon as this node says that it leaves.
-            Err(_) if shared.stopping() => return false,
+            Err(_) if shared.stopping() => return Begun::Unanswered,
             Err(error) if error.is_transient() && tries + 1 < most => {
                 tracing::warn!(%error, "recordings could not be read; tried again");
                 tries += 1;
                 let wait = Duration::from_millis(5).saturating_mul(1 << u32::min(tries, 16));
                 shared.host.sleep(wait.min(shared.settings.commit.retry_max)).await;
             }
-            // One of them cannot be read: not the fault of the others.
+            // One of them cannot be read: not the fault of the others. Where the store does not answer for one, it answers for none.
             Err(_) if grants.len() > 1 => {
-                let mut any = false;
-                for grant in grants {
-                    any |= Box::pin(begin(shared, vec![grant], 1)).await;
+                let (mut any, mut grants) = (false, grants.into_iter());
+                while let Some(grant) = grants.next() {
+                    match Box::pin(begin(shared, vec![grant], 1)).await {
+                        Begun::Read => any = true,
+                        Begun::Unread => {}
+                        Begun::Unanswered => {
+                            grants.for_each(|grant| aside(shared, grant, Then::Release));
+                            return if any { Begun::Read } else { Begun::Unanswered };
+                        }
+                    }
                 }
-                return any;
+                return if any { Begun::Read } else { Begun::Unread };
             }
             Err(error) => {
+                let answered = !error.is_transient();
                 for grant in grants {
-                    // Each claim counts: the more there were, the later the next.
-                    let times = u32::try_from(grant.epoch).unwrap_or(u32::MAX).clamp(1, LATER_MAX);
-                    let due = shared.host.wall().plus(shared.settings.run.newer_retry.saturating_mul(times));
-                    tracing::error!(run = %grant.run, %error, "a recording cannot be read: the run is put off");
-                    let then = Then::Evict { due, reason: format!("its recording cannot be read: {error}"), wake: grant.wake };
-                    aside(shared, grant, then);
+                    put_off_unread(shared, grant, &error);
                 }
-                return false;
+                return if answered { Begun::Unread } else { Begun::Unanswered };
             }
         }
     };
     shared.point("P3");
+    let mut unread = shared.unread.lock().expect("no code that can panic runs under this lock");
+    grants.iter().for_each(|grant| _ = unread.remove(&grant.run));
+    drop(unread);
     for (grant, scene) in grants.into_iter().zip(scenes) {
         match scene {
             Scene::Fenced => {}
@@ -221,7 +238,19 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> bool {
             },
         }
     }
-    true
+    Begun::Read
+}
+
+/// A run whose recording cannot be read waits, each time for longer: every claim counts.
+fn put_off_unread(shared: &Arc<Shared>, grant: Grant, error: &Failed) {
+    let mut unread = shared.unread.lock().expect("no code that can panic runs under this lock");
+    let times = unread.entry(grant.run).or_default();
+    *times = (*times + 1).min(LATER_MAX);
+    let due = shared.host.wall().plus(shared.settings.run.newer_retry.saturating_mul(*times));
+    drop(unread);
+    tracing::error!(run = %grant.run, %error, "a recording cannot be read: the run is put off");
+    let then = Then::Evict { due, reason: format!("its recording cannot be read: {error}"), wake: grant.wake };
+    aside(shared, grant, then);
 }
 
 /// Why a run must not be executed again.

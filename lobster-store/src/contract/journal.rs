@@ -231,6 +231,8 @@ pub struct Vouched {
     pub epoch: Epoch,
     /// The last seq that a synced answer has covered.
     pub tail: Seq,
+    /// It has ended.
+    pub ended: bool,
 }
 
 /// What a committer sends as one statement.
@@ -670,7 +672,8 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Called when [`Members::history`](super::Members::history) has changed: of which of these runs does the store have less than their
     /// holder was told it has? None of them is executed any more by what the store knows: they are held, under the holder's epoch, and
-    /// returned. One that has a higher epoch, or has ended, is somebody else's by now or nobody's, and is left alone.
+    /// returned. One that has a higher epoch, or has ended, is somebody else's by now or nobody's, and is left alone; one that is locked by
+    /// somebody may be left to the next call. Called again at each renewal as long as `history` changes.
     async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
         drop(vouched);
         Ok(Vec::new())

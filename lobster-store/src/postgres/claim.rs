@@ -56,7 +56,7 @@ RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r
 
 /// The timeline that the server writes is known to all that live.
 const SETTLED: &str = concat!(
-    " AND EXISTS (SELECT 1 FROM @timelines t WHERE t.number = ",
+    " AND EXISTS (SELECT 1 FROM @timelines t WHERE t.system = $6 AND t.number = ",
     timeline!(),
     " AND t.settled <= (extract(epoch FROM statement_timestamp()) * 1000)::int8)"
 );
@@ -66,17 +66,21 @@ impl Postgres {
         if claim.tasks.is_empty() || claim.limit == 0 {
             return Ok(Vec::new());
         }
+        let told = self.newest.told();
         let args = || {
-            Args::default()
+            let args = Args::default()
                 .with(self.synced)
                 .with(claim.incarnation.0)
                 .with(claim.tasks.iter().map(|asked| asked.task.as_str()).collect::<Vec<_>>())
                 .with(claim.tasks.iter().map(|asked| i64::from(asked.version)).collect::<Vec<_>>())
-                .with(i64::try_from(claim.limit).unwrap_or(i64::MAX))
-                .done()
+                .with(i64::try_from(claim.limit).unwrap_or(i64::MAX));
+            match told {
+                Some((system, _)) => args.with(system).done(),
+                None => args.done(),
+            }
         };
         let before = self.clock.wall();
-        let settled = if self.newest.number().is_some() { SETTLED } else { "" };
+        let settled = if told.is_some() { SETTLED } else { "" };
         let rows = self.write(&text(claim.alone, settled), args).await?;
         self.told(before, rows.first(), COLUMNS)?;
         let mut grants = rows.iter().map(grant).collect::<Result<Vec<_>>>()?;

@@ -5,13 +5,14 @@
 use super::{
     Postgres,
     business::{MOST, PgTx},
+    failure::Stage,
     sql::{Args, get, get_run, get_state, get_u64},
     times::SERVER_MS,
 };
 use crate::contract::{
     Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
     NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Vouched,
-    Wall, Work, limits,
+    Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
@@ -49,14 +50,17 @@ SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own"
     )
 }
 
-/// Runs of which the server knows an older claim than their holder, or fewer rows. One that somebody else has locked is waited for.
+/// Runs of which the server knows an older claim than their holder, fewer rows, or no end. What somebody has locked is looked at the next
+/// time. It does not wait for a standby, which may not be there yet.
 const VOUCH: &str = "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
-asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail FROM how, unnest($3::uuid[], $4::int8[], $5::int8[]) AS a(id, epoch, tail)),
-lost AS MATERIALIZED (SELECT r.id, a.epoch FROM asked a JOIN @runs r ON r.id = a.id WHERE r.id = ANY($3::uuid[]) AND r.state IN (0, 1)
-    AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND r.tail < a.tail)) ORDER BY r.id FOR NO KEY UPDATE OF r)
-UPDATE @runs r SET state = 2, owner = NULL, epoch = lost.epoch, reason = $6 FROM lost
-WHERE r.id = lost.id AND r.id = ANY($3::uuid[]) RETURNING r.id";
+WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true)),
+asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended
+    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[]) AS a(id, epoch, tail, ended)),
+lost AS MATERIALIZED (SELECT r.id, a.epoch FROM asked a JOIN @runs r ON r.id = a.id WHERE r.id = ANY($1::uuid[]) AND r.state IN (0, 1, 2)
+    AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND (r.tail < a.tail OR a.ended))) AND NOT (r.state = 2 AND r.reason = $5)
+    ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED)
+UPDATE @runs r SET state = 2, owner = NULL, epoch = lost.epoch, reason = $5 FROM lost
+WHERE r.id = lost.id AND r.id = ANY($1::uuid[]) RETURNING r.id";
 
 /// Why they are held.
 const LOST: &str = "forked recording: the server that was promoted lacks what the process that executed this run was told is stored: it may \
@@ -157,17 +161,18 @@ impl Journal for Postgres {
     }
 
     async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
-        let mut lost = Vec::new();
-        for some in vouched.chunks(limits::BATCH_RUNS) {
-            let args = || {
-                let args = Args::default().with(self.synced).with(LOCK).with(some.iter().map(|of| of.run.0).collect::<Vec<_>>());
-                let args = args.with(some.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
-                args.with(some.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>()).with(LOST).done()
-            };
-            for row in &self.write(VOUCH, args).await? {
-                lost.push(get_run(row, 0)?);
-            }
+        if vouched.is_empty() {
+            return Ok(Vec::new());
         }
+        let args = || {
+            let args = Args::default().with(vouched.iter().map(|of| of.run.0).collect::<Vec<_>>());
+            let args = args.with(vouched.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
+            let args = args.with(vouched.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>());
+            args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(LOST).done()
+        };
+        // Where no other work of this process keeps it waiting.
+        let rows = self.lease.pool().query(Stage::Write, &self.text(VOUCH), args).await?;
+        let lost = rows.iter().map(|row| get_run(row, 0)).collect::<Result<Vec<_>>>()?;
         if !lost.is_empty() {
             self.stir();
         }

@@ -46,7 +46,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, RwLock,
-        atomic::{AtomicBool, AtomicI64},
+        atomic::{AtomicBool, AtomicI64, AtomicU64},
     },
     time::Duration,
 };
@@ -84,8 +84,10 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     newest: Arc<newest::Newest>,
-    /// The server's timeline, as it is noted in the schema for all to see; 0: it does not say, or nobody has asked.
-    noted: AtomicI64,
+    /// The server's timeline, as the last renewal found it; 0: it does not say, or nobody has asked.
+    timeline: AtomicI64,
+    /// How often there was a reason to look for what it lacks.
+    history: AtomicU64,
     hints: Arc<wake::Hints>,
     times: times::Times,
     /// Statements of batches, as they are sent.
@@ -151,7 +153,8 @@ impl Postgres {
             members,
             lease,
             newest,
-            noted: AtomicI64::new(0),
+            timeline: AtomicI64::new(0),
+            history: AtomicU64::new(0),
             hints,
             times: times::Times::default(),
             appends,

@@ -109,9 +109,9 @@ impl Newest {
         Err(Failed::Unavailable(format!("{refused} If it shall be used, start this process anew")))
     }
 
-    /// The number of the newest timeline; `None`: servers do not say.
-    pub(super) fn number(&self) -> Option<i64> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).map(|timeline| timeline.number)
+    /// The cluster, and the number of its newest timeline; `None`: servers do not say.
+    pub(super) fn told(&self) -> Option<(i64, i64)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).map(|timeline| (timeline.system, timeline.number))
     }
 
     /// Is this what the newest connection led to?

@@ -174,13 +174,15 @@ CREATE TABLE @node_tasks (
     PRIMARY KEY (incarnation, task, version)
 );
 CREATE TABLE @timelines (
-    number int8 PRIMARY KEY,
-    settled int8 NOT NULL
+    system int8 NOT NULL,
+    number int8 NOT NULL,
+    settled int8 NOT NULL,
+    PRIMARY KEY (system, number)
 );
-DO $$ BEGIN INSERT INTO @timelines SELECT ",
+DO $$ BEGIN INSERT INTO @timelines SELECT system_identifier, ",
     timeline!(),
-    r", 0;
-EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN NULL; END $$;
+    r", 0 FROM pg_control_system();
+EXCEPTION WHEN OTHERS THEN NULL; END $$;
 ALTER TABLE @inputs ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @deltas ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @changes ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -202,6 +202,7 @@ fn the_owner_of_a_run_that_sixteen_others_keep_locking_makes_progress() {
         // Rivals may be slow to come.
         while seq < 100 || patient < 10 {
             seq += 1;
+            assert!(seq < 10_000, "the row is locked most of the time");
             let mut busy = 0;
             loop {
                 // As the committer does it.

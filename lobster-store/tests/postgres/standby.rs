@@ -118,15 +118,17 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
         // A row of the first, and two claims, are lost.
         append_one(&on_primary.tiers, me, &early[0], 2, true).await;
         let late = claim(&on_primary.tiers, me, 2).await;
-        let before = on_primary.tiers.members.history();
         server.kill();
         standby.promote();
 
         let (on_standby, you) = (process(&other).await, incarnation(2));
-        assert_ne!(on_standby.tiers.members.history(), before);
         join(&on_standby.tiers, you).await;
         assert_eq!(claim(&on_standby.tiers, you, 5).await, [], "somebody may live who knows better");
-        let knows = |grant: &Grant, tail| Vouched { run: grant.run, epoch: grant.epoch, tail };
+        // The first renewals are reasons to vouch.
+        let before = on_standby.tiers.members.history();
+        on_standby.tiers.members.renew(you, Beat { seq: 1, at: Boot::default(), lapsed: false }).await.expect("it is taken");
+        assert_ne!(on_standby.tiers.members.history(), before);
+        let knows = |grant: &Grant, tail| Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false };
         let vouched = vec![knows(&early[0], 2), knows(&early[1], 1), knows(&late[0], 0), knows(&late[1], 0)];
         let mut lost = on_standby.tiers.journal.vouch(vouched.clone()).await.expect("it is heard");
         lost.sort_unstable();
@@ -139,6 +141,12 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
         assert_eq!(on_standby.tiers.journal.vouch(vouched).await.expect("it is heard"), [], "once is enough");
         let taken = claim_settled(&other, &on_standby, you, 5).await;
         assert_eq!(taken.iter().map(|grant| grant.run).collect::<Vec<_>>(), [run_id(5)], "the others are held, or have an owner");
+        let before = on_standby.tiers.members.history();
+        on_standby.tiers.members.renew(you, Beat { seq: 2, at: Boot::default(), lapsed: false }).await.expect("it is taken");
+        assert_eq!(on_standby.tiers.members.history(), before, "it is settled");
+        // Of the second only its end was lost.
+        let ended = Vouched { ended: true, ..knows(&early[1], 1) };
+        assert_eq!(on_standby.tiers.journal.vouch(vec![ended]).await.expect("it is heard"), [run_id(2)]);
     });
 }
 
