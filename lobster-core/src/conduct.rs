@@ -92,8 +92,7 @@ impl<'t, M: FnOnce() -> BoxFuture<'t, T>, T> Theirs<'t, M, T> {
 impl<M, T> Drop for Theirs<'_, M, T> {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
-            // What it returned is known, or does not count any more.
-            // It says itself what went wrong.
+            // What it returned is known, or does not count any more; what went wrong now says so itself.
             let _ = enter(&self.live, || gone(&self.live, made));
         }
     }
