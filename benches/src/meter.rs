@@ -10,7 +10,8 @@ use lobster_core::{
         Tiers,
         contract::{
             Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
-            Journal, NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer, Work,
+            Journal, Lacking, NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Then, Transacted, VerdictAnswer,
+            Vouched, Work,
         },
     },
 };
@@ -221,6 +222,10 @@ impl Journal for Meter {
 
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>, Failed> {
         self.inner.attend(incarnation).await
+    }
+
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>, Failed> {
+        self.inner.vouch(vouched).await
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize, Failed> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lobster_core::store::Tiers;
 use lobster_core::store::contract::{
     Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation, Journal,
-    NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Work,
+    Lacking, NewRun, NewVerdict, Restored, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Vouched, Work,
 };
 use lobster_core::{RunId, Wall};
 use lobster_examples::navaids::tally::{Fact, Tally};
@@ -123,6 +123,10 @@ impl Journal for Door {
 
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>, Failed> {
         self.inner.attend(incarnation).await
+    }
+
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>, Failed> {
+        self.inner.vouch(vouched).await
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize, Failed> {

@@ -107,7 +107,7 @@ impl Builder {
         let client = Client::new(stores.clone());
         let shared = Shared::new(stores, registry, client.clone(), member);
         client.serve(&shared);
-        keeper::renew(&shared, 1).await;
+        keeper::renew(&shared, 1, history).await;
         let mut watch = Watch::new();
         // A predecessor that is provably dead is revoked before the first claim: its runs go on at once.
         watch.look(&shared).await;

@@ -309,7 +309,7 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid`: `NotSeen` and `Unknown` resolve nothing, or the value cannot be encoded. `Held`: the step is not in doubt, or the
-    /// run is being executed, or has ended. `Conflict`: there is a verdict on this call already. `Corrupt`: the recording is
+    /// run is being executed, has ended, or is held as forked, which only a cancel ends. `Conflict`: there is a verdict on this call already. `Corrupt`: the recording is
     /// damaged. `TooLarge`, `NotFound`, `Unavailable`.
     pub async fn resolve<V: Serialize>(&self, id: RunId, step: Uuid, fate: Fate<V>) -> Result<(), Error> {
         self.verdict(id, step, fate, false).await

@@ -17,7 +17,7 @@ use crate::{
 };
 use lobster_store::{
     contract::{
-        Ended, RunState, Sealed, Then, Wall,
+        Ended, FORKED, RunState, Sealed, Then, Wall,
         record::{Changed, Ending, Fact, Failure, FailureKind, Kind, Outcome, Payload, Round, StepName},
     },
     planted,
@@ -440,7 +440,7 @@ async fn see_out(live: &Arc<Live>, end: End) {
             (Some(Interrupt::Forked(why)), _) => {
                 tracing::error!(run = %live.run, %why, "forked recording: the run is held");
                 let wake = live.lock().wake;
-                Then::Hold { reason: format!("forked recording: {why}"), wake }
+                Then::Hold { reason: format!("{FORKED}{why}"), wake }
             }
             (_, Some(Ok(value))) => done(live, RunState::Succeeded, Ending::Value(value.clone())),
             (_, Some(Err(failure))) => done(live, RunState::Failed, Ending::Failure(failure.clone())),

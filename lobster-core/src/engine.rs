@@ -21,7 +21,7 @@ use lobster_store::{
     planted,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Deref,
     sync::{
@@ -57,6 +57,36 @@ pub(crate) struct Member {
     pub boot_id: String,
 }
 
+/// The one that knows more of their run.
+fn most(one: Vouched, other: Vouched) -> Vouched {
+    let knows = |of: Vouched| (of.epoch, of.tail, of.ended);
+    if knows(one) < knows(other) { other } else { one }
+}
+
+/// What was stored of the runs that left last.
+#[derive(Clone, Debug, Default)]
+struct GoneBy {
+    /// With the number of its last leave.
+    of: BTreeMap<RunId, (u64, Vouched)>,
+    order: BTreeMap<u64, RunId>,
+    leaves: u64,
+}
+
+impl GoneBy {
+    fn note(&mut self, vouched: Vouched) {
+        self.leaves += 1;
+        let place = self.of.entry(vouched.run).or_insert((self.leaves, vouched));
+        self.order.remove(&place.0);
+        self.order.insert(self.leaves, vouched.run);
+        *place = (self.leaves, most(place.1, vouched));
+        if self.of.len() > REMEMBERED
+            && let Some((_, first)) = self.order.pop_first()
+        {
+            self.of.remove(&first);
+        }
+    }
+}
+
 /// The shared parts of an engine.
 pub(crate) struct Shared {
     pub host: HostRef,
@@ -76,8 +106,8 @@ pub(crate) struct Shared {
     pub asides: Mutex<BTreeSet<(RunId, Epoch)>>,
     /// Runs whose recordings could not be read, and how often.
     pub unread: Mutex<BTreeMap<RunId, u32>>,
-    /// Runs that left last, and what was stored of them: a store that loses its newest may have lost that too.
-    gone_by: Mutex<VecDeque<Vouched>>,
+    /// A store that loses its newest may have lost what these runs had, too.
+    gone_by: Mutex<GoneBy>,
     stopping: AtomicBool,
     /// The worker may still take runs into memory: a claim of it may be under way.
     working: AtomicBool,
@@ -96,12 +126,14 @@ impl Shared {
     pub fn new(stores: Stores, registry: Registry, client: Client, member: Member) -> Arc<Self> {
         let slots = Slots::new(stores.settings.run.executing);
         let committer = Committer::new(stores.tiers.journal.beside());
+        let lease = Lease::default();
+        lease.joined(stores.host.boot());
         Arc::new(Self {
             host: stores.host,
             tiers: stores.tiers,
             settings: stores.settings,
             registry,
-            lease: Lease::default(),
+            lease,
             committer,
             client,
             slots,
@@ -147,10 +179,7 @@ impl Shared {
     }
     pub fn leave(&self, live: &Live) {
         let vouched = live.vouched();
-        let mut gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock");
-        gone_by.truncate(REMEMBERED - 1);
-        gone_by.push_front(vouched);
-        drop(gone_by);
+        self.gone_by.lock().expect("no code that can panic runs under this lock").note(vouched);
         let mut runs = self.runs.lock().expect("no code that can panic runs under this lock");
         runs.remove(&(live.run, live.epoch));
         drop(runs);
@@ -167,12 +196,9 @@ impl Shared {
         // In this order: one that leaves meanwhile is among both.
         let here: Vec<_> = self.runs().iter().map(|live| live.vouched()).collect();
         let gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock").clone();
-        let mut known = BTreeMap::<RunId, Vouched>::new();
-        for of in here.into_iter().chain(gone_by) {
-            let best = known.entry(of.run).or_insert(of);
-            if (best.epoch, best.tail, best.ended) < (of.epoch, of.tail, of.ended) {
-                *best = of;
-            }
+        let mut known: BTreeMap<_, _> = gone_by.of.into_iter().map(|(run, (_, vouched))| (run, vouched)).collect();
+        for of in here {
+            known.entry(of.run).and_modify(|known| *known = most(*known, of)).or_insert(of);
         }
         known.into_values().collect()
     }
@@ -221,7 +247,7 @@ impl Shared {
     }
     /// This incarnation was revoked: its runs are somebody else's. It goes on as another.
     pub fn replace(&self, member: Member) {
-        self.lease.lost();
+        self.lease.joined(self.host.boot());
         for live in self.runs() {
             live.interrupt(Interrupt::Fenced);
         }

@@ -41,11 +41,12 @@ pub(crate) async fn join(
 
 /// The keeper's loop. The first beat was sent by whoever started it, when the store's history was `history`.
 pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut history: u64) {
-    let mut seq = 1;
+    let (mut seq, mut spent) = (1, Duration::ZERO);
     while !shared.idle() {
         let interval = shared.lease.interval(&shared.settings.lease);
         let pause = interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fraction(shared.host.random()));
-        shared.host.sleep(pause).await;
+        // No renewal comes later because this process had to vouch.
+        shared.host.sleep(pause.saturating_sub(std::mem::take(&mut spent))).await;
         if shared.gone() {
             if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {
                 tracing::warn!(%error, "this node could not say that it leaves");
@@ -54,12 +55,13 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         }
         shared.runs().iter().for_each(fold::consider);
         seq += 1;
-        let renewed = renew(&shared, seq).await;
+        let renewed = renew(&shared, seq, history).await;
         let now = shared.tiers.members.history();
         if now != history {
             if !renewed {
                 shared.lease.lost();
             }
+            let began = shared.host.boot();
             let mut heard = vouch(&shared).await;
             // An incarnation that is over vouches for its runs now or never; one that lives, at its next renewal.
             while !heard && !renewed && !shared.stopping() {
@@ -67,9 +69,10 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
                 heard = vouch(&shared).await;
             }
             history = if heard { now } else { history };
+            spent = shared.host.boot().since(began);
         }
         if !renewed {
-            tracing::error!(node = %shared.member().name, "this incarnation was revoked: its runs are somebody else's; joining anew");
+            tracing::error!(node = %shared.member().name, "this incarnation is over: its runs are somebody else's; joining anew");
             shared.lease.lost();
             rejoin(&shared, fixed_name.clone()).await;
             seq = 1;
@@ -77,20 +80,29 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
     }
 }
 
-/// One renewal; `false`: revoked.
-pub(crate) async fn renew(shared: &Shared, seq: u64) -> bool {
+/// One renewal; `false`: this incarnation is over. The store's history was `history` before.
+pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> bool {
     let at = shared.host.boot();
+    let lease = &shared.settings.lease;
     let beat = Beat { seq, at, lapsed: !shared.lease.good(at) };
     let renewal = shared.tiers.members.renew(shared.member().incarnation, beat);
     // An answer that comes later than this is no renewal; the call itself is never dropped midway by the store.
     let answer = tokio::select! {
         biased;
         answer = renewal => answer,
-        () = shared.host.sleep(shared.settings.lease.renew) => Err(Failed::Unknown("the renewal took longer than its interval".into())),
+        () = shared.host.sleep(lease.renew) => Err(Failed::Unknown("the renewal took longer than its interval".into())),
     };
     match answer {
+        // Long enough for others to have taken its runs over, where the store that takes this renewal may know nothing of it.
+        Ok(Renewed::Good) if shared.tiers.members.history() != history && shared.lease.silent(at) >= lease.ttl => {
+            tracing::error!("the store may have lost that this incarnation was revoked, before another of its servers took over");
+            if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {
+                tracing::warn!(%error, "it will be revoked once more");
+            }
+            false
+        }
         Ok(Renewed::Good) => {
-            shared.lease.renewed(at, shared.settings.lease.self_fence);
+            shared.lease.renewed(at, lease.self_fence);
             true
         }
         Ok(Renewed::Revoked) => false,
@@ -110,8 +122,8 @@ async fn vouch(shared: &Shared) -> bool {
         () = shared.host.sleep(shared.settings.lease.renew) => Err(Failed::Unknown("that took longer than a renewal may".into())),
     };
     match answer {
-        Ok(lost) => {
-            for run in lost {
+        Ok(lacking) => {
+            for run in lacking.iter().filter(|of| of.taken).map(|of| of.run) {
                 tracing::error!(%run, "the store lacks what it had acknowledged of this run: it is held");
                 if let Some(live) = shared.run(run) {
                     live.interrupt(Interrupt::Fenced);
@@ -119,7 +131,7 @@ async fn vouch(shared: &Shared) -> bool {
             }
             // What it lacks may be that a run has left.
             shared.look_for_strays();
-            true
+            lacking.iter().all(|of| of.taken)
         }
         Err(error) => {
             tracing::warn!(%error, "what the store may have lost could not be looked for");
@@ -134,7 +146,7 @@ async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>) {
         match join(&shared.host, &shared.tiers, &shared.settings, &shared.registry, fixed_name.clone()).await {
             Ok(member) => {
                 shared.replace(member);
-                renew(shared, 1).await;
+                renew(shared, 1, shared.tiers.members.history()).await;
                 shared.work.notify_one();
                 return;
             }

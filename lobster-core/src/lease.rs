@@ -29,6 +29,8 @@ pub(crate) fn interval(settings: &LeaseSettings, nodes: u32) -> Duration {
 pub(crate) struct Lease {
     /// End of what the last renewal permits: nanoseconds on the boot clock.
     deadline: AtomicU64,
+    /// When the store was last known to have this incarnation among the living: nanoseconds on the boot clock.
+    heard: AtomicU64,
     /// Grows whenever the lease had lapsed before it was renewed, and with each new incarnation.
     generation: AtomicU64,
     /// Living nodes, as they were last read.
@@ -46,6 +48,7 @@ impl Lease {
         if lapsed {
             self.generation.fetch_add(1, Ordering::SeqCst);
         }
+        self.heard.fetch_max(sent.nanos(), Ordering::SeqCst);
         self.deadline.fetch_max((sent + self_fence).nanos(), Ordering::SeqCst);
         lapsed
     }
@@ -64,6 +67,15 @@ impl Lease {
     /// Is the self-fence still ahead?
     pub fn good(&self, now: Boot) -> bool {
         now.nanos() < self.deadline.load(Ordering::SeqCst)
+    }
+    /// A new incarnation has joined: nothing is permitted yet.
+    pub fn joined(&self, now: Boot) {
+        self.lost();
+        self.heard.store(now.nanos(), Ordering::SeqCst);
+    }
+    /// Time since this incarnation has joined, or the last renewal that was acknowledged was sent.
+    pub fn silent(&self, now: Boot) -> Duration {
+        now.since(Boot::from_nanos(self.heard.load(Ordering::SeqCst)))
     }
     /// Time until the self-fence.
     pub fn left(&self, now: Boot) -> Duration {

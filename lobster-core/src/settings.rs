@@ -257,9 +257,35 @@ mod tests {
 
     #[test]
     fn a_broken_inequality_is_named() {
-        let mut settings = Settings::default();
-        settings.lease.self_fence = Duration::from_secs(14);
-        let error = settings.check().expect_err("14 s + 3 s > 15 s");
-        assert!(error.to_string().contains("lease.self_fence + lease.renew <= lease.ttl"), "{error}");
+        type Breaks = fn(&mut Settings);
+        let table: [(&str, Breaks); 19] = [
+            ("lease.renew > 0", |of| of.lease.renew = Duration::ZERO),
+            ("lease.self_fence + lease.renew <= lease.ttl (14s + 3s > 15s)", |of| of.lease.self_fence = Duration::from_secs(14)),
+            ("lease.self_fence + lease.renew <= lease.ttl", |of| of.lease.self_fence = Duration::MAX),
+            ("lease.renew < lease.self_fence", |of| of.lease.self_fence = of.lease.renew),
+            ("lease.guard > 0", |of| of.lease.guard = Duration::ZERO),
+            ("run.executing > 0", |of| of.run.executing = 0),
+            ("run.executing <= 100000", |of| of.run.executing = 100_001),
+            ("run.newer_retry > 0", |of| of.run.newer_retry = Duration::ZERO),
+            ("run.poll > 0", |of| of.run.poll = Duration::ZERO),
+            ("run.attempts_max > 0", |of| of.run.attempts_max = 0),
+            ("run.claims_max > 0", |of| of.run.claims_max = 0),
+            ("commit.lag_bytes > 0", |of| of.commit.lag_bytes = 0),
+            ("commit.lag_deltas > 0", |of| of.commit.lag_deltas = 0),
+            ("commit.unsynced_bytes > 0", |of| of.commit.unsynced_bytes = 0),
+            ("commit.retry_max > 0", |of| of.commit.retry_max = Duration::ZERO),
+            ("state.snapshot.delta_threshold > 0", |of| of.state.snapshot.delta_threshold = 0),
+            ("state.snapshot.interval > 0", |of| of.state.snapshot.interval = Duration::ZERO),
+            ("retention.every > 0", |of| of.retention.every = Duration::ZERO),
+            ("retention.batch > 0", |of| of.retention.batch = 0),
+        ];
+        for (rule, breaks) in table {
+            let mut settings = Settings::default();
+            breaks(&mut settings);
+            let error = settings.check().expect_err(rule).to_string();
+            // All of the rule, and the values that break it.
+            let (rule, values) = rule.split_once(" (").unwrap_or((rule, ""));
+            assert!(error.contains(&format!("settings: {rule} does not hold ({values}")), "{error}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     irreversible::Fate,
 };
 use lobster_store::contract::{
-    NewVerdict, Origin, RunId, RunState, Sealed, VerdictAnswer,
+    FORKED, NewVerdict, Origin, RunId, RunState, Sealed, VerdictAnswer,
     record::{Came, Fate as StoredFate, Kind, StepName, StepResult},
 };
 use std::{sync::Arc, time::Duration};
@@ -66,6 +66,12 @@ async fn state(
         let stored = stores.tiers.catalog.read(run).await?.ok_or_else(not_found)?;
         if stored.summary.state.ended() {
             return Err(Error::new(ErrorKind::Held, format!("run {run} has ended")));
+        }
+        if origin == Origin::Person && stored.summary.state == RunState::Held && stored.summary.reason.starts_with(FORKED) {
+            return Err(Error::new(
+                ErrorKind::Held,
+                format!("no word on one step releases run {run}, only a cancel ends it: {}", stored.summary.reason),
+            ));
         }
         let image = image::fold(run, &stored.recording)?;
         let found = image.known.iter().find_map(|(name, known)| {

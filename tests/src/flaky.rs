@@ -8,8 +8,8 @@ use lobster_store::{
     Tiers,
     contract::{
         Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
-        Journal, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer,
-        Vouched, Wall, Work,
+        Journal, Lacking, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted,
+        VerdictAnswer, Vouched, Wall, Work,
     },
 };
 use std::{
@@ -228,7 +228,7 @@ impl Journal for Flaky {
         let deaf = *self.mood.borrow() == Mood::Deaf;
         if deaf { Ok(Vec::new()) } else { self.inner.attend(incarnation).await }
     }
-    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>> {
         self.inner.vouch(vouched).await
     }
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests are applications: they may spawn and sleep")]
 
 pub mod flaky;
+pub mod process;
 pub mod steered;
 pub mod world;
 

@@ -235,6 +235,19 @@ pub struct Vouched {
     pub ended: bool,
 }
 
+/// A run of which the store has less than its holder was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The run.
+    pub run: RunId,
+    /// Nobody executes it any more by what the store knows. `false`: somebody has locked it; ask again.
+    pub taken: bool,
+}
+
+/// How the reason of a hold begins that no verdict releases, only a cancel: the store and a holder of the run know different things of it.
+/// Calls may have been made that nothing tells of, whatever is said of one of them.
+pub const FORKED: &str = "forked recording: ";
+
 /// What a committer sends as one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -664,20 +677,17 @@ pub trait Journal: Send + Sync + 'static {
     /// Asks for the end of a run. One that is not running ends at once with `outcome`.
     async fn cancel(&self, run: RunId, outcome: Sealed, at: Wall) -> Result<Cancelled>;
 
-    /// Stores a verdict on an intent in doubt and wakes the run.
+    /// Stores a verdict on an intent in doubt and wakes the run; one that is held as [`FORKED`] stays so.
     async fn verdict(&self, verdict: NewVerdict) -> Result<VerdictAnswer>;
 
     /// Running runs of `incarnation` with a cancel asked for, or woken since they were claimed.
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>>;
 
     /// Called when [`Members::history`](super::Members::history) has changed: of which of these runs does the store have less than their
-    /// holder was told it has? None of them is executed any more by what the store knows: they are held, under the holder's epoch, and
-    /// returned. One that has a higher epoch, or has ended, is somebody else's by now or nobody's, and is left alone; one that is locked by
-    /// somebody may be left to the next call. Called again at each renewal as long as `history` changes.
-    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
-        drop(vouched);
-        Ok(Vec::new())
-    }
+    /// holder was told it has? They are [taken](Lacking::taken) from whom the store takes for their owner, under the holder's epoch:
+    /// held as [`FORKED`], or, if a cancel of them was asked for, free for whoever carries that out. One that has a higher epoch, or has
+    /// ended, is somebody else's by now or nobody's, and is left alone. A store that loses nothing answers that it lacks nothing.
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>>;
 
     /// Removes up to `limit` runs that ended before `before`, each with everything it has, and rows of failed and left nodes
     /// that no run names.

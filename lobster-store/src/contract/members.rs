@@ -144,10 +144,9 @@ pub trait Members: Send + Sync + 'static {
 
     /// A number that changes when the store may have lost what it had acknowledged as synced: another server of it is spoken to, which may
     /// not have had the newest. Looked at after each renewal. From then on the store gives nobody a run until every node that lives has
-    /// had the time of its lease to [vouch](super::Journal::vouch) for what it holds.
-    fn history(&self) -> u64 {
-        0
-    }
+    /// had the time of its lease to [vouch](super::Journal::vouch) for what it holds; as long as that lasts, each renewal changes the
+    /// number. Always the same where nothing is ever lost.
+    fn history(&self) -> u64;
 
     /// Makes one's own row left, and lets go of slot, name and beat.
     async fn leave(&self, incarnation: Incarnation) -> Result<()>;

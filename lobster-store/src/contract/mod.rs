@@ -17,9 +17,9 @@ pub use clock::{Boot, Clock, Wall};
 pub use error::{Failed, Result};
 pub use ids::{Digest, Epoch, Incarnation, Mark, RunId, Seq};
 pub use journal::{
-    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Journal, NewRun, NewVerdict,
-    Offer, Origin, Recording, Restored, Row, RunRow, RunState, Seen, Snapshot, StoredPart, StoredRow, StoredVerdict, Submitted,
-    TaskVersion, Then, Transacted, Tx, VerdictAnswer, Vouched, Work, decide, decide_fold, decide_hold,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, FORKED, Fold, Folded, Grant, Hold, Journal, Lacking,
+    NewRun, NewVerdict, Offer, Origin, Recording, Restored, Row, RunRow, RunState, Seen, Snapshot, StoredPart, StoredRow,
+    StoredVerdict, Submitted, TaskVersion, Then, Transacted, Tx, VerdictAnswer, Vouched, Work, decide, decide_fold, decide_hold,
 };
 pub use members::{Beat, Evidence, Joined, Members, NewNode, NodeState, Peer, Renewed, Revoked};
 pub use record::Sealed;

@@ -9,9 +9,10 @@ use super::{
     strict,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
-    NewVerdict, NodeState, Offer, Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq, Snapshot, StoredPart,
-    StoredRow, StoredVerdict, Submitted, Then, Transacted, VerdictAnswer, Wall, Work, decide, decide_fold, limits,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, FORKED, Fold, Folded, Grant, Hold, Incarnation, Journal,
+    Lacking, NewRun, NewVerdict, NodeState, Offer, Recording, Restored, Result, RunId, RunRow, RunState, Sealed, Seen, Seq,
+    Snapshot, StoredPart, StoredRow, StoredVerdict, Submitted, Then, Transacted, VerdictAnswer, Vouched, Wall, Work, decide,
+    decide_fold, limits,
 };
 use crate::planted;
 use async_trait::async_trait;
@@ -87,6 +88,10 @@ impl Journal for Memory {
 
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
         Ok(self.with(|state| state.attend(incarnation)))
+    }
+
+    async fn vouch(&self, _vouched: Vec<Vouched>) -> Result<Vec<Lacking>> {
+        Ok(Vec::new())
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
@@ -323,7 +328,7 @@ impl State {
             run.verdicts.insert(new.intent, new.fate);
             hot.fence.wake += 1;
             match hot.fence.state {
-                RunState::Held => {
+                RunState::Held if !hot.reason.starts_with(FORKED) => {
                     hot.fence.state = RunState::Ready;
                     hot.due = new.at;
                     hot.reason.clear();

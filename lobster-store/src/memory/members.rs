@@ -44,6 +44,10 @@ impl Members for Memory {
         Ok(self.with(|state| state.revoke(incarnation, evidence, now)))
     }
 
+    fn history(&self) -> u64 {
+        0
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         self.with(|state| state.leave(incarnation));
         Ok(())

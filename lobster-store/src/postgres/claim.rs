@@ -5,7 +5,7 @@
 
 use super::{
     Postgres,
-    newest::timeline,
+    promoted::SETTLED,
     sql::{Args, get, get_run, get_u32, get_u64},
     times::SERVER_MS,
 };
@@ -53,13 +53,6 @@ WHERE r.id = ANY(ARRAY(SELECT id FROM taken))
 RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake, {SERVER_MS}"
     )
 }
-
-/// The timeline that the server writes is known to all that live.
-const SETTLED: &str = concat!(
-    " AND EXISTS (SELECT 1 FROM @timelines t WHERE t.system = $6 AND t.number = ",
-    timeline!(),
-    " AND t.settled <= (extract(epoch FROM statement_timestamp()) * 1000)::int8)"
-);
 
 impl Postgres {
     pub(super) async fn claim_runs(&self, claim: Claim) -> Result<Vec<Grant>> {

@@ -5,14 +5,13 @@
 use super::{
     Postgres,
     business::{MOST, PgTx},
-    failure::Stage,
     sql::{Args, get, get_run, get_state, get_u64},
     times::SERVER_MS,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
-    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Vouched,
-    Wall, Work,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, FORKED, Fold, Folded, Grant, Hold, Incarnation, Journal,
+    Lacking, NewRun, NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted,
+    VerdictAnswer, Vouched, Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
@@ -37,34 +36,18 @@ fn verdict() -> String {
     format!(
         "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true)),
-own AS MATERIALIZED (SELECT r.id, r.state, r.tail, LEAST($7::int8, {SERVER_MS}) AS now FROM @runs r, how WHERE r.id = $3
-    FOR NO KEY UPDATE OF r),
+own AS MATERIALIZED (SELECT r.id, r.state, r.tail, LEAST($7::int8, {SERVER_MS}) AS now,
+    r.state = 2 AND NOT starts_with(r.reason, '{FORKED}') AS released FROM @runs r, how WHERE r.id = $3 FOR NO KEY UPDATE OF r),
 given AS (INSERT INTO @verdicts_in (run, intent, step, origin, at, crc, body)
     SELECT own.id, $4::int8, $5::bytea, $6::int2, $7, $8::int8, $9::bytea FROM own WHERE own.state IN (0, 1, 2) AND own.tail = $10
     ON CONFLICT DO NOTHING RETURNING run),
 woken AS (UPDATE @runs r SET wake = r.wake + 1,
-    due = CASE r.state WHEN 2 THEN own.now WHEN 0 THEN LEAST(r.due, own.now) ELSE r.due END,
-    reason = CASE r.state WHEN 2 THEN '' ELSE r.reason END, state = CASE r.state WHEN 2 THEN 0 ELSE r.state END
+    due = CASE WHEN own.released THEN own.now WHEN r.state = 0 THEN LEAST(r.due, own.now) ELSE r.due END,
+    reason = CASE WHEN own.released THEN '' ELSE r.reason END, state = CASE WHEN own.released THEN 0 ELSE r.state END
     FROM given JOIN own ON own.id = given.run WHERE r.id = $3)
 SELECT own.state, own.tail, EXISTS (SELECT 1 FROM given) FROM own"
     )
 }
-
-/// Runs of which the server knows an older claim than their holder, fewer rows, or no end. What somebody has locked is looked at the next
-/// time. It does not wait for a standby, which may not be there yet.
-const VOUCH: &str = "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true)),
-asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended
-    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[]) AS a(id, epoch, tail, ended)),
-lost AS MATERIALIZED (SELECT r.id, a.epoch FROM asked a JOIN @runs r ON r.id = a.id WHERE r.id = ANY($1::uuid[]) AND r.state IN (0, 1, 2)
-    AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND (r.tail < a.tail OR a.ended))) AND NOT (r.state = 2 AND r.reason = $5)
-    ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED)
-UPDATE @runs r SET state = 2, owner = NULL, epoch = lost.epoch, reason = $5 FROM lost
-WHERE r.id = lost.id AND r.id = ANY($1::uuid[]) RETURNING r.id";
-
-/// Why they are held.
-const LOST: &str = "forked recording: the server that was promoted lacks what the process that executed this run was told is stored: it may \
-    have made calls that nothing tells of";
 
 const ATTEND: &str = "SELECT id, epoch, cancel, wake FROM @runs WHERE state = 1 AND owner = $1 AND (cancel OR wake > wake_seen)";
 
@@ -160,23 +143,8 @@ impl Journal for Postgres {
         rows.iter().map(attention).collect()
     }
 
-    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<RunId>> {
-        if vouched.is_empty() {
-            return Ok(Vec::new());
-        }
-        let args = || {
-            let args = Args::default().with(vouched.iter().map(|of| of.run.0).collect::<Vec<_>>());
-            let args = args.with(vouched.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
-            let args = args.with(vouched.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>());
-            args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(LOST).done()
-        };
-        // Where no other work of this process keeps it waiting.
-        let rows = self.lease.pool().query(Stage::Write, &self.text(VOUCH), args).await?;
-        let lost = rows.iter().map(|row| get_run(row, 0)).collect::<Result<Vec<_>>>()?;
-        if !lost.is_empty() {
-            self.stir();
-        }
-        Ok(lost)
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>> {
+        self.vouch_for(&vouched).await
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {

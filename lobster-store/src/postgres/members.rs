@@ -4,9 +4,10 @@
 
 use super::{
     Postgres,
-    newest::{Newest, timeline},
+    newest::Newest,
     options::Options,
     pool::Pool,
+    promoted::{TIMELINE, UNTOLD},
     schema,
     sql::{Args, get, get_node_state, get_u32, get_u64},
     times::SERVER_MS,
@@ -21,7 +22,7 @@ use crate::{
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
     thread::{self, ThreadId},
     time::Duration,
 };
@@ -87,26 +88,6 @@ SELECT made.incarnation, t.task, t.version FROM made, unnest($12::text[], $13::i
 const JOINED: &str = "
 SELECT n.state, EXISTS (SELECT 1 FROM @nodes o WHERE o.name = n.name AND o.incarnation <> n.incarnation AND o.state = 0
     AND o.boot_id <> n.boot_id) FROM @nodes n WHERE n.incarnation = $1";
-
-/// A timeline that nobody has noted is one that a standby has begun: those who live have the time of the longest lease to find out what it
-/// lacks, before anybody is given a run. Whoever comes later finds that noted. It does not wait for a standby, which may not be there yet.
-const NOTE: &str = concat!(
-    "
-WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '1s', true))
-INSERT INTO @timelines (system, number, settled) SELECT $1, ",
-    timeline!(),
-    ", (extract(epoch FROM clock_timestamp()) * 1000)::int8 + GREATEST($2, (SELECT max(n.ttl_ms) FROM @nodes n WHERE n.state = 0)) FROM how ON CONFLICT DO NOTHING"
-);
-
-/// What a renewal reads of that: the timeline, whether it is noted, and whether it is settled.
-const TIMELINE: &str = concat!(
-    timeline!(),
-    ", EXISTS (SELECT 1 FROM @timelines t WHERE t.system = $4 AND t.number = ",
-    timeline!(),
-    "), EXISTS (SELECT 1 FROM @timelines t WHERE t.system = $4 AND t.number = ",
-    timeline!(),
-    " AND t.settled <= (extract(epoch FROM statement_timestamp()) * 1000)::int8)"
-);
 
 const LEAVE: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true))
@@ -192,24 +173,18 @@ impl Members for Postgres {
             }
         };
         // Whatever becomes of it: a beat that arrived although nobody was told only makes this node look younger to others.
-        let timeline = if told.is_some() { TIMELINE } else { "0::int8, true, true" };
+        let timeline = if told.is_some() { TIMELINE } else { UNTOLD };
         let text = self.text(&format!("{RENEW}{COLUMNS}, EXISTS (SELECT 1 FROM mine), {SERVER_MS}, {timeline} FROM @nodes n"));
         let before = self.clock.wall();
         let rows = self.lease.pool().query(super::Stage::Write, &text, args).await?;
-        let found = match (rows.first(), self.newest.told()) {
-            (Some(row), _) => {
-                let at = COLUMNS_OF_A_NODE + 2;
-                (get(row, at)?, get(row, at + 1)?, get(row, at + 2)?)
-            }
-            // Not one node is left to say so.
-            (None, told) => (told.map_or(0, |(_, number)| number), false, false),
-        };
-        self.look_at_timeline(found, ttl).await;
+        let nodes = rows.iter().map(NodeRow::read).collect::<Result<Vec<_>>>()?;
+        let living = nodes.iter().filter(|node| node.peer.state == NodeState::Active);
+        let longest = living.map(|node| node.peer.ttl).fold(ttl, Duration::max);
+        self.look_at_timeline(rows.first().map(|row| (row, COLUMNS_OF_A_NODE + 2)), longest).await?;
         self.told(before, rows.first(), COLUMNS_OF_A_NODE + 1)?;
         if !rows.first().map_or(Ok(false), |row| get::<bool>(row, COLUMNS_OF_A_NODE))? {
             return Ok(Renewed::Revoked);
         }
-        let nodes = rows.iter().map(NodeRow::read).collect::<Result<Vec<_>>>()?;
         let peers = self.remembered(nodes);
         if let Some(mine) = self.members.read().unwrap_or_else(PoisonError::into_inner).get(&incarnation) {
             *mine.peers.lock().unwrap_or_else(PoisonError::into_inner) = Some(peers);
@@ -235,7 +210,7 @@ impl Members for Postgres {
     }
 
     fn history(&self) -> u64 {
-        self.history.load(Ordering::SeqCst)
+        self.promoted.history()
     }
 
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
@@ -307,7 +282,7 @@ impl Postgres {
                 .with(node.tasks.iter().map(|task| i64::from(task.version)).collect::<Vec<_>>())
                 .done()
         };
-        self.note_timeline(&self.pool, node.ttl).await?;
+        self.note_timeline(&self.pool).await?;
         self.write(JOIN, args).await?;
         let rows = self.read(JOINED, || Args::default().with(node.incarnation.0).done()).await?;
         let over = || Failed::Refused("this incarnation is over".to_owned());
@@ -319,36 +294,6 @@ impl Postgres {
             tracing::warn!(name, "a node of another host has the same name: they are told apart, but not by people");
         }
         Ok(())
-    }
-
-    /// Notes the timeline of the server where all see it.
-    async fn note_timeline(&self, pool: &Pool, ttl: Duration) -> Result<()> {
-        if let Some((system, _)) = self.newest.told() {
-            let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-            let args = || Args::default().with(system).with(ttl).done();
-            pool.query(super::Stage::Write, &self.text(NOTE), args).await?;
-        }
-        Ok(())
-    }
-
-    /// What a renewal has found: the number of the timeline, whether it is noted, and whether it is settled. Until it is, each renewal is a
-    /// reason to vouch: an answer of the old server may still have been on its way.
-    async fn look_at_timeline(&self, (number, noted, settled): (i64, bool, bool), ttl: Duration) {
-        if number == 0 {
-            return;
-        }
-        let known = self.timeline.swap(number, Ordering::SeqCst);
-        if !noted && let Err(error) = self.note_timeline(&self.lease.pool(), ttl).await {
-            tracing::warn!(%error, "the timeline of the server could not be noted yet: nobody is given a run before");
-        }
-        if !settled || (known != number && known != 0) {
-            tracing::warn!(
-                timeline = number,
-                settled,
-                "a standby was promoted: runs are claimed again when all nodes have looked what it lacks"
-            );
-            self.history.fetch_add(1, Ordering::SeqCst);
-        }
     }
 
     /// What is polled, and the time of the lease.

@@ -18,6 +18,7 @@ mod one;
 mod options;
 mod planted;
 mod pool;
+mod promoted;
 mod recording;
 mod revoke;
 mod roles;
@@ -44,10 +45,7 @@ use std::{
     fmt,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicBool, AtomicI64, AtomicU64},
-    },
+    sync::{Arc, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 use times::SERVER_MS;
@@ -84,10 +82,7 @@ pub struct Postgres {
     members: RwLock<HashMap<Incarnation, members::Mine>>,
     lease: members::Line,
     newest: Arc<newest::Newest>,
-    /// The server's timeline, as the last renewal found it; 0: it does not say, or nobody has asked.
-    timeline: AtomicI64,
-    /// How often there was a reason to look for what it lacks.
-    history: AtomicU64,
+    promoted: promoted::Promoted,
     hints: Arc<wake::Hints>,
     times: times::Times,
     /// Statements of batches, as they are sent.
@@ -153,8 +148,7 @@ impl Postgres {
             members,
             lease,
             newest,
-            timeline: AtomicI64::new(0),
-            history: AtomicU64::new(0),
+            promoted: promoted::Promoted::default(),
             hints,
             times: times::Times::default(),
             appends,

@@ -26,7 +26,7 @@ const RIGHTS: &[(&str, &[&str], &[&str])] = &[
     ("tags", &["INSERT", "DELETE"], &["INSERT"]),
     ("nodes", &["INSERT", "UPDATE", "DELETE"], &[]),
     ("node_tasks", &["INSERT", "DELETE"], &[]),
-    ("timelines", &["INSERT"], &[]),
+    ("timelines", &["INSERT", "UPDATE"], &[]),
     ("meta", &[], &[]),
 ];
 

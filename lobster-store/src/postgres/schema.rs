@@ -176,12 +176,12 @@ CREATE TABLE @node_tasks (
 CREATE TABLE @timelines (
     system int8 NOT NULL,
     number int8 NOT NULL,
-    settled int8 NOT NULL,
+    settled bool NOT NULL,
     PRIMARY KEY (system, number)
 );
 DO $$ BEGIN INSERT INTO @timelines SELECT system_identifier, ",
     timeline!(),
-    r", 0 FROM pg_control_system();
+    r", true FROM pg_control_system();
 EXCEPTION WHEN OTHERS THEN NULL; END $$;
 ALTER TABLE @inputs ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @deltas ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -10,8 +10,9 @@ use super::{
     writer::Txn,
 };
 use crate::contract::{
-    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Fold, Folded, Grant, Hold, Incarnation, Journal, NewRun,
-    NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted, VerdictAnswer, Wall, Work,
+    Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, FORKED, Fold, Folded, Grant, Hold, Incarnation, Journal,
+    Lacking, NewRun, NewVerdict, Origin, Restored, Result, RunId, RunState, Sealed, StoredPart, Submitted, Transacted,
+    VerdictAnswer, Vouched, Wall, Work,
 };
 use async_trait::async_trait;
 use prost::Message;
@@ -90,6 +91,10 @@ impl Journal for Sqlite {
         rows.iter().flatten().map(attention).collect()
     }
 
+    async fn vouch(&self, _vouched: Vec<Vouched>) -> Result<Vec<Lacking>> {
+        Ok(Vec::new())
+    }
+
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {
         self.sweep_runs(before, limit).await
     }
@@ -149,11 +154,12 @@ async fn state_verdict(txn: &mut Txn, new: NewVerdict) -> Result<VerdictAnswer> 
     });
     args.push(new.at.0);
     sealed_args(&mut args, &new.fate);
+    args.push(format!("{FORKED}*"));
     let text = "INSERT INTO lobster_verdicts_in (run, intent, step, origin, at, crc, body) VALUES ($1, $2, $3, $4, $5, $6, $7);\
                 UPDATE lobster_runs SET wake = wake + 1, syncs = syncs + 1, \
-                due = CASE state WHEN 2 THEN $5 WHEN 0 THEN min(due, $5) ELSE due END, \
-                reason = CASE state WHEN 2 THEN '' ELSE reason END, \
-                state = CASE state WHEN 2 THEN 0 ELSE state END WHERE id = $1;";
+                due = CASE WHEN state = 2 AND reason NOT GLOB $8 THEN $5 WHEN state = 0 THEN min(due, $5) ELSE due END, \
+                reason = CASE WHEN state = 2 AND reason NOT GLOB $8 THEN '' ELSE reason END, \
+                state = CASE WHEN state = 2 AND reason NOT GLOB $8 THEN 0 ELSE state END WHERE id = $1;";
     txn.commit(text, args).await?;
     Ok(VerdictAnswer::Accepted)
 }

@@ -111,6 +111,10 @@ impl Members for Sqlite {
         self.revoke_node(incarnation, evidence).await
     }
 
+    fn history(&self) -> u64 {
+        0
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         let beat = self.nodes.held(incarnation).and_then(|held| held.beat.header().ok().flatten());
         self.writer.write(true, move |txn| Box::pin(leave(txn, incarnation, beat))).await?;

@@ -6,7 +6,10 @@ use lobster_servers::{
     shared,
 };
 use lobster_store::{
-    contract::{Batch, Beat, Boot, Evidence, Grant, Hold, NewVerdict, Origin, Sealed, Transacted, Wall, Work, record},
+    contract::{
+        Batch, Beat, Boot, Claim, Evidence, Grant, Hold, NewVerdict, Offer, Origin, Sealed, Transacted, Vouched, Wall, Work,
+        record,
+    },
     postgres::PgTx,
 };
 use std::time::Duration;
@@ -40,6 +43,10 @@ async fn a_day(process: &Process, node: u64, first: u64, before: i64, removed: u
     tiers.journal.restore(me, &grants).await.expect("a restore is answered");
     append(tiers, batch(me, true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
     append(tiers, Batch { patient: Some(LONG), ..batch(me, false, vec![offer(&grants[0], 2)]) }).await;
+    append(tiers, batch(me, false, vec![Offer { progress: true, ..offer(&grants[4], 2) }])).await;
+    let hold = Hold { incarnation: me, run: grants[5].run, epoch: grants[5].epoch, head: 2, most: LONG };
+    let done = tiers.journal.transact(hold, Box::new(|_| Box::pin(async { None }))).await.expect("a transaction is answered");
+    assert_eq!(done, Transacted::Undone);
     tiers.journal.fold(fold(&grants[0], me, 1)).await.expect("a fold is answered");
     tiers.journal.attend(me).await.expect("attention is answered");
     tiers.members.renew(me, Beat { seq: 1, at: Boot::default(), lapsed: false }).await.expect("a renewal is answered");
@@ -67,6 +74,10 @@ async fn a_day(process: &Process, node: u64, first: u64, before: i64, removed: u
     assert_eq!(claim(tiers, other, 4).await.len(), 4, "orphans and ready ones");
     assert_eq!(tiers.journal.sweep(Wall(before), 10).await.expect("a sweep is answered"), removed);
     assert_eq!(claim(tiers, other, 0).await, []);
+    let alone = tiers.journal.claim(Claim { alone: true, ..asks(other, 4) }).await;
+    assert_eq!(alone.expect("a claim is answered"), []);
+    let knows = Vouched { run: runs[6], epoch: 1, tail: 0, ended: false };
+    assert_eq!(tiers.journal.vouch(vec![knows]).await.expect("it is heard"), []);
 }
 
 /// The plans that a server has logged: the statement, and its nodes with what they did.
@@ -108,6 +119,8 @@ fn no_statement_of_the_day_looks_at_runs_that_have_ended() {
         a_day(&process(&url).await, 30, 201, 5, 2).await;
         person.tell("ANALYZE").await;
         a_day(&process(&url).await, 40, 301, 7, 2).await;
+        // Sessions that a pooler lends to others too are set to nothing.
+        a_day(&process(&with(&url, "lobster_pooled=true")).await, 50, 401, 9, 2).await;
     });
     let plans: Vec<_> = plans(&server.log()).into_iter().filter(|plan| plan.contains("\"lobster\".")).collect();
     for word in [
@@ -117,6 +130,10 @@ fn no_statement_of_the_day_looks_at_runs_that_have_ended() {
         "wake > wake_seen",
         "blamed AS",
         "UNION ALL SELECT 6",
+        "RETURNING own.wake",
+        "r.deaths >= 3",
+        "'lobster.business'",
+        "lacking AS",
     ] {
         assert!(plans.iter().any(|plan| plan.contains(word)), "nothing was logged of {word}");
     }
@@ -183,7 +200,7 @@ fn a_claim_that_finds_nothing_writes_nothing() {
         for _ in 0..20 {
             let before = eye.ask(now).await;
             for alone in [false, true] {
-                let asked = lobster_store::contract::Claim { alone, ..asks(me, 4) };
+                let asked = Claim { alone, ..asks(me, 4) };
                 assert_eq!(process.tiers.journal.claim(asked).await.expect("a claim is answered"), []);
             }
             process.tiers.journal.attend(me).await.expect("attention is answered");

@@ -5,7 +5,9 @@ use lobster_servers::{
     postgres::{Durability, Postgres},
     proxy::Proxy,
 };
-use lobster_store::contract::{Beat, Boot, Failed, Grant, Hold, Incarnation, RunState, Submitted, Vouched, Work};
+use lobster_store::contract::{
+    Beat, Boot, Cancelled, Failed, Grant, Hold, Incarnation, RunId, RunState, RunSummary, Submitted, Vouched, Work,
+};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::oneshot;
 
@@ -94,11 +96,35 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
     });
 }
 
-/// Claims on a server that was promoted, once it gives runs.
+/// Claims on a server that was promoted, once it gives runs: its nodes have renewed for the longest lease, and had nothing to say.
 async fn claim_settled(url: &str, process: &Process, node: Incarnation, limit: usize) -> Vec<Grant> {
     let mut eye = Session::of(url).await;
-    eye.until("SELECT bool_and(settled <= extract(epoch FROM clock_timestamp()) * 1000) FROM lobster.timelines").await;
+    // Of the server's clock nothing depends.
+    for seq in 1_000.. {
+        process.tiers.members.renew(node, Beat { seq, at: Boot::default(), lapsed: false }).await.expect("it is taken");
+        assert_eq!(process.tiers.journal.vouch(Vec::new()).await.expect("it is heard"), []);
+        if eye.ask("SELECT bool_and(settled)::text FROM lobster.timelines").await == "true" {
+            break;
+        }
+        assert_eq!(claim(&process.tiers, node, limit).await, [], "somebody may live who knows better");
+    }
     claim(&process.tiers, node, limit).await
+}
+
+/// What a holder knows of its run.
+fn knows(grant: &Grant, tail: u64) -> Vouched {
+    Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false }
+}
+
+async fn vouch(process: &Process, vouched: &[Vouched]) -> Vec<(RunId, bool)> {
+    let lacking = process.tiers.journal.vouch(vouched.to_vec()).await.expect("it is heard");
+    let mut lacking: Vec<_> = lacking.into_iter().map(|of| (of.run, of.taken)).collect();
+    lacking.sort_unstable();
+    lacking
+}
+
+async fn summary(process: &Process, run: RunId) -> RunSummary {
+    process.tiers.catalog.read(run).await.expect("a read is answered").expect("the run is there").summary
 }
 
 #[test]
@@ -128,25 +154,44 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
         let before = on_standby.tiers.members.history();
         on_standby.tiers.members.renew(you, Beat { seq: 1, at: Boot::default(), lapsed: false }).await.expect("it is taken");
         assert_ne!(on_standby.tiers.members.history(), before);
-        let knows = |grant: &Grant, tail| Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false };
-        let vouched = vec![knows(&early[0], 2), knows(&early[1], 1), knows(&late[0], 0), knows(&late[1], 0)];
-        let mut lost = on_standby.tiers.journal.vouch(vouched.clone()).await.expect("it is heard");
-        lost.sort_unstable();
-        assert_eq!(lost, [run_id(1), run_id(3), run_id(4)]);
-        for run in lost {
-            let held = on_standby.tiers.catalog.read(run).await.expect("a read is answered").expect("the run is there").summary;
+        let vouched = [knows(&early[0], 2), knows(&early[1], 1), knows(&late[0], 0), knows(&late[1], 0)];
+        // What somebody has locked is said to be so.
+        let mut person = Session::of(&other).await;
+        person.tell("BEGIN").await;
+        person.ask(&format!("SELECT task FROM lobster.runs WHERE id = '{}' FOR UPDATE", late[0].run)).await;
+        assert_eq!(vouch(&on_standby, &vouched).await, [(run_id(1), true), (run_id(3), false), (run_id(4), true)]);
+        person.tell("ROLLBACK").await;
+        assert_eq!(vouch(&on_standby, &vouched).await, [(run_id(3), true)], "once is enough of the others");
+        for run in [1, 3, 4].map(run_id) {
+            let held = summary(&on_standby, run).await;
             assert_eq!((held.state, held.owner, held.epoch), (RunState::Held, None, 1));
             assert!(held.reason.starts_with("forked recording: "), "{}", held.reason);
         }
-        assert_eq!(on_standby.tiers.journal.vouch(vouched).await.expect("it is heard"), [], "once is enough");
+        // Somebody else held one of them later than the first that speaks of it: its token is the one that must not fall.
+        let later = Vouched { epoch: 7, ..knows(&late[0], 0) };
+        assert_eq!(vouch(&on_standby, &[later]).await, [(run_id(3), true)]);
+        assert_eq!(vouch(&on_standby, &vouched).await, []);
+        assert_eq!(summary(&on_standby, run_id(3)).await.epoch, 7);
+
         let taken = claim_settled(&other, &on_standby, you, 5).await;
         assert_eq!(taken.iter().map(|grant| grant.run).collect::<Vec<_>>(), [run_id(5)], "the others are held, or have an owner");
         let before = on_standby.tiers.members.history();
-        on_standby.tiers.members.renew(you, Beat { seq: 2, at: Boot::default(), lapsed: false }).await.expect("it is taken");
+        on_standby
+            .tiers
+            .members
+            .renew(you, Beat { seq: 1_000_000, at: Boot::default(), lapsed: false })
+            .await
+            .expect("it is taken");
         assert_eq!(on_standby.tiers.members.history(), before, "it is settled");
-        // Of the second only its end was lost.
-        let ended = Vouched { ended: true, ..knows(&early[1], 1) };
-        assert_eq!(on_standby.tiers.journal.vouch(vec![ended]).await.expect("it is heard"), [run_id(2)]);
+        // Of the second only its end was lost. Somebody had asked for its cancel: that is what becomes of it.
+        let cancelled =
+            on_standby.tiers.journal.cancel(run_id(2), outcome(run_id(2)), HostClock::now()).await.expect("it is heard");
+        assert_eq!(cancelled, Cancelled::Asked);
+        let ended = [Vouched { ended: true, ..knows(&early[1], 1) }];
+        assert_eq!(vouch(&on_standby, &ended).await, [(run_id(2), true)]);
+        assert_eq!(vouch(&on_standby, &ended).await, []);
+        let again = claim(&on_standby.tiers, you, 5).await.remove(0);
+        assert_eq!((again.run, again.epoch, again.cancel), (run_id(2), early[1].epoch + 1, true));
     });
 }
 

@@ -2,12 +2,16 @@
 //!
 //! Rule: the bank's own rows are the judge; the engine is not asked.
 
-use lobster_tests::{Place, world::World};
+use lobster_tests::{
+    Place,
+    process::{go_on, stopped},
+    world::World,
+};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
 use std::{
     collections::BTreeMap,
     os::unix::process::ExitStatusExt,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 /// Runs of one scenario; four bookings each.
@@ -36,15 +40,17 @@ impl Bank {
         self.place.database()
     }
 
+    /// Starts a worker, with this in its environment.
+    fn worker(&self, runs: i64, environment: &[(&str, &str)]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
+        command.args([self.place.url(), &self.address, "bookings", &runs.to_string()]).stdout(Stdio::null());
+        command.env_remove("LOBSTER_CRASH").envs(environment.iter().copied()).spawn().unwrap()
+    }
+
     /// Runs a worker. Did it die at its point?
     fn work(&self, crash: Option<&str>) -> bool {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
-        command.args([self.place.url(), &self.address, "bookings", &RUNS.to_string()]).stdout(Stdio::null());
-        match crash {
-            Some(point) => command.env("LOBSTER_CRASH", point),
-            None => command.env_remove("LOBSTER_CRASH"),
-        };
-        let status = command.status().unwrap();
+        let environment: Vec<_> = crash.map(|point| ("LOBSTER_CRASH", point)).into_iter().collect();
+        let status = self.worker(RUNS, &environment).wait().unwrap();
         assert!(status.success() || status.signal() == Some(9), "{status:?}");
         status.signal() == Some(9)
     }
@@ -99,8 +105,7 @@ async fn every_booking_is_made_once(place: fn() -> Place) {
             assert!(bank.world.events().len() > before || point == "T1", "{point}:{pass} something begins before it");
         }
         bank.work(None);
-        let all: BTreeMap<i64, (i64, i64)> = (0..4 * RUNS).map(|number| (number, (1, 1))).collect();
-        assert_eq!(bank.booked().await, all, "{point}");
+        assert_eq!(bank.booked().await, once(0..4 * RUNS), "{point}");
     }
     assert!(kills >= passes.min(2) * u32::try_from(POINTS.len()).unwrap(), "{kills} kills are too few to show anything");
 }
@@ -113,4 +118,37 @@ async fn every_booking_is_made_once_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_booking_is_made_once_on_postgres() {
     every_booking_is_made_once(Place::postgres).await;
+}
+
+/// Bookings that are made, each once, and followed by a notice.
+fn once(numbers: std::ops::Range<i64>) -> BTreeMap<i64, (i64, i64)> {
+    numbers.map(|number| (number, (1, 1))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_process_is_frozen_within_a_transaction_of_postgres_other_runs_go_on() {
+    let bank = Bank::new(Place::postgres()).await;
+    // It has booked, and holds the row of its run; its lease lives.
+    let mut frozen = bank.worker(1, &[("LOBSTER_CRASH", "T3:1:stop"), ("LONG_LEASE", "1")]);
+    assert!(stopped(&frozen), "T3 was never passed");
+    let mut other = bank.worker(3, &[]);
+    while bank.booked().await != once(4..12) {}
+    go_on(&frozen);
+    assert!(frozen.wait().unwrap().success() && other.wait().unwrap().success());
+    assert_eq!(bank.booked().await, once(0..12));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_frozen_within_a_transaction_of_postgres_past_its_lease_commits_nothing() {
+    for point in ["T2:2:stop", "T3:2:stop", "T6:3:stop"] {
+        let bank = Bank::new(Place::postgres()).await;
+        let mut frozen = bank.worker(RUNS, &[("LOBSTER_CRASH", point)]);
+        assert!(stopped(&frozen), "{point} was never passed");
+        // Its session is ended, and its runs move, the one in the transaction too.
+        bank.work(None);
+        assert_eq!(bank.booked().await, once(0..4 * RUNS), "{point}");
+        go_on(&frozen);
+        assert!(frozen.wait().unwrap().success(), "{point}");
+        assert_eq!(bank.booked().await, once(0..4 * RUNS), "{point}");
+    }
 }

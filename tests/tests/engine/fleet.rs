@@ -4,15 +4,17 @@
 
 mod calendar;
 mod failover;
+mod killed;
 mod outage;
 
 use lobster_core::{Client, Ctx, Result, task};
 use lobster_tests::{
     Place, on_shared,
+    process::tell,
     steered::Timeless,
     world::{Event, World},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
     process::{Child, Command},
@@ -68,8 +70,7 @@ struct Node(Child);
 impl Node {
     /// Asks it to end; it does, when everything was handed over.
     fn end(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
+        tell(&self.0, Signal::TERM);
         assert!(self.0.wait().unwrap().success());
     }
 }

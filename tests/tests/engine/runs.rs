@@ -1,8 +1,11 @@
 //! Runs from submit to removal: keys, handles, lists, cancel, hand-over, retention.
 
-use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, step, task};
+use lobster_core::{Ctx, ErrorKind, Lobster, Reason, Result, RunFailed, RunState, Settings, StepCtx, Wall, step, task};
 use lobster_tests::{flaky::Flaky, happen, happened, on_each, tiers, until};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 #[step]
 async fn note(_ctx: &StepCtx, world: String, what: &str) -> Result<()> {
@@ -35,6 +38,17 @@ async fn also_quick(_ctx: Ctx, n: u64) -> Result<u64> {
     Ok(n + 1)
 }
 
+fn now() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Wall(i64::try_from(since.as_millis()).unwrap())
+}
+
+/// When it was executed.
+#[task]
+async fn moment(_ctx: Ctx, _nothing: ()) -> Result<i64> {
+    Ok(now().0)
+}
+
 use std::future::IntoFuture as _;
 
 on_each! {
@@ -49,6 +63,36 @@ on_each! {
         let conflict = lobster.submit(quick, 8).key("one").await.unwrap_err();
         assert_eq!(conflict.kind(), ErrorKind::Conflict);
         assert!(conflict.to_string().contains("one"), "{conflict}");
+    }
+
+    async fn a_run_with_a_delay_or_a_moment_is_not_executed_before_it(place) {
+        let lobster = place.open().task(moment).start().await.unwrap();
+        let (begun, hour, soon) = (now(), Duration::from_secs(3600), Duration::from_millis(400));
+        let tomorrow = lobster.submit(moment, ()).key("tomorrow").delay(24 * hour).await.unwrap();
+        let later = lobster.submit(moment, ()).at(begun.plus(hour)).await.unwrap();
+        let delayed = lobster.submit(moment, ()).delay(soon).await.unwrap();
+        let at = lobster.submit(moment, ()).at(begun.plus(soon)).await.unwrap();
+        let past = lobster.submit(moment, ()).at(Wall(0)).await.unwrap();
+        // Who is in a hurry is not let in front: the run has its time.
+        let again = lobster.submit(moment, ()).key("tomorrow").await.unwrap();
+        assert_eq!(again.id(), tomorrow.id());
+
+        assert!(past.outcome().await.unwrap() >= begun.0);
+        for run in [delayed, at] {
+            assert!(run.outcome().await.unwrap() >= begun.plus(soon).0);
+        }
+        for (run, least) in [(tomorrow, 24 * hour), (later, hour)] {
+            assert_eq!(run.state().await.unwrap(), RunState::Ready);
+            match lobster.why_not_running(run.id()).await.unwrap() {
+                Some(Reason::Until { due, .. }) => {
+                    let late = due.0 - begun.plus(least).0;
+                    assert!((0..60_000).contains(&late), "{late} ms later than was asked for");
+                }
+                other => panic!("{other:?}"),
+            }
+            lobster.cancel(run.id()).await.unwrap();
+            assert!(matches!(run.outcome().await, Err(RunFailed::Cancelled(_))));
+        }
     }
 
     async fn many_runs_are_submitted_at_once_and_again(place) {

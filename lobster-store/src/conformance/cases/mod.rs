@@ -269,6 +269,7 @@ macro_rules! conformance {
                     a_cancelled_and_a_woken_run_need_attention
                     a_run_nobody_wants_anything_from_needs_no_attention
                     a_verdict_delays_nothing
+                    a_verdict_does_not_release_a_run_that_is_held_as_forked
                     a_verdict_does_not_take_a_run_from_its_holder
                     a_verdict_makes_a_held_run_ready
                     a_verdict_makes_an_evicted_run_due

@@ -3,7 +3,7 @@
 use crate::{
     conformance::build::{Build, fate, offer, outcome, step},
     conformance::world::{Node, World},
-    contract::{Attention, Grant, NewVerdict, Origin, RunId, RunState, VerdictAnswer, Wall},
+    contract::{Attention, Cancelled, FORKED, Grant, NewVerdict, Origin, RunId, RunState, Then, VerdictAnswer, Wall},
 };
 
 /// A verdict on the intent at seq 1 of a run with tail 1.
@@ -46,6 +46,25 @@ pub async fn a_verdict_makes_a_held_run_ready(world: World) {
     let next = node.claim_one().await;
     assert_eq!((next.run, next.wake), (grant.run, grant.wake + 1));
     assert_eq!(node.recording(&next).await.verdicts.len(), 1);
+}
+
+pub async fn a_verdict_does_not_release_a_run_that_is_held_as_forked(world: World) {
+    let node = world.node().await;
+    let grant = in_doubt(&world, &node).await;
+    let mut held = offer(&grant).hold(grant.wake);
+    let reason = format!("{FORKED}somebody else wrote to it");
+    held.then = Some(Then::Hold { reason: reason.clone(), wake: grant.wake });
+    node.append(held.synced(node.incarnation)).await;
+    let before = world.row(grant.run).await;
+    // The late result of one call says nothing of the others, and neither does a person's word.
+    for (origin, answer) in [(Origin::Settle, VerdictAnswer::Accepted), (Origin::Person, VerdictAnswer::Exists)] {
+        assert_eq!(state(&world, NewVerdict { origin, ..verdict(grant.run, world.now()) }).await, answer);
+        let row = world.row(grant.run).await;
+        assert_eq!((row.state, row.due, row.reason.as_str()), (RunState::Held, before.due, reason.as_str()));
+        assert_eq!(node.claim().await, []);
+    }
+    let cancelled = world.tiers.journal.cancel(grant.run, outcome(grant.run, "enough"), world.now()).await;
+    assert_eq!(cancelled.expect("a cancel is answered"), Cancelled::Done);
 }
 
 pub async fn a_verdict_makes_an_evicted_run_due(world: World) {

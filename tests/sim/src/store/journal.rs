@@ -16,8 +16,8 @@ use lobster_core::{
     RunId, Wall,
     store::contract::{
         Answer, Attention, Batch, Business, BusinessKind, Cancelled, Catalog, Claim, Fold, Folded, Grant, Hold, Incarnation,
-        Journal, NewRun, NewVerdict, Offer, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted,
-        VerdictAnswer, Work,
+        Journal, Lacking, NewRun, NewVerdict, Offer, Restored, Result, RunState, Sealed, StoredPart, Submitted, Then, Transacted,
+        VerdictAnswer, Vouched, Work,
     },
 };
 
@@ -243,6 +243,10 @@ impl Journal for SimStore {
 
     async fn attend(&self, incarnation: Incarnation) -> Result<Vec<Attention>> {
         self.op(Call::Attend, "", move |world| Box::pin(async move { world.memory.attend(incarnation).await })).await
+    }
+
+    async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>> {
+        self.world.memory.vouch(vouched).await
     }
 
     async fn sweep(&self, before: Wall, limit: usize) -> Result<usize> {

@@ -65,6 +65,10 @@ impl Members for SimStore {
         self.op(Call::Revoke, what, revoke).await
     }
 
+    fn history(&self) -> u64 {
+        self.memory().history()
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         self.op(Call::Leave, incarnation, move |world| Box::pin(async move { world.memory.leave(incarnation).await })).await
     }

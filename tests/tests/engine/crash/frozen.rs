@@ -1,19 +1,10 @@
 //! SIGSTOP past the lease: a process that comes back finds its runs ended, and writes nothing.
 
 use super::{Scenario, Store};
-use lobster_tests::on_shared;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use std::process::Child;
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
-}
-
-/// Waits until a child is stopped; `false`: it has ended.
-fn stopped(child: &Child) -> bool {
-    let (_, status) = waitpid(Some(pid(child)), WaitOptions::UNTRACED).unwrap().unwrap();
-    status.stopped()
-}
+use lobster_tests::{
+    on_shared,
+    process::{go_on, stopped},
+};
 
 /// Stops a worker at a point until another has taken over and finished, then lets it go on.
 fn frozen_at(store: Store, point: &str) {
@@ -39,7 +30,7 @@ fn frozen_at(store: Store, point: &str) {
         })
     };
     let (before, rows) = (scenario.world.events().len(), stored(&scenario));
-    kill_process(pid(&zombie), Signal::CONT).unwrap();
+    go_on(&zombie);
     // It finds its runs ended, writes nothing, and leaves.
     assert!(zombie.wait().unwrap().success());
     let late: Vec<_> = scenario.world.events()[before..].to_vec();

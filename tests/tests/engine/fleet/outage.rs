@@ -1,4 +1,4 @@
-//! The server is gone for three leases under load: nobody is taken for dead, and nothing moves.
+//! The server is gone for three leases under load, or is killed again and again: nobody is taken for dead, and nothing moves.
 
 use super::*;
 use lobster_core::ErrorKind;
@@ -26,7 +26,7 @@ async fn patient_customer(client: Client, n: usize, enough: Arc<AtomicBool>) -> 
     served
 }
 
-fn gone_under_load(leaves: fn(&Postgres), comes_back: fn(&Postgres)) {
+fn gone_under_load(times: u32, gone: Duration, leaves: fn(&Postgres), comes_back: fn(&Postgres)) {
     let server = Postgres::start(Durability::Full).unwrap();
     let fleet = Fleet::new(Place::postgres_at(&server.fresh_database()));
     let runtime = runtime();
@@ -39,13 +39,15 @@ fn gone_under_load(leaves: fn(&Postgres), comes_back: fn(&Postgres)) {
     }
     let before = living(&fleet.place);
 
-    leaves(&server);
-    // That long: nobody tells when leases end while the server is gone.
-    std::thread::sleep(GONE);
-    let heard = fleet.world.events().len();
-    comes_back(&server);
-    let works = |events: &[Event], node: &Node| events[heard..].iter().filter(|event| event.pid == node.0.id()).count() >= 20;
-    fleet.world.until(|events| nodes.iter().all(|node| works(events, node)));
+    for _ in 0..times {
+        leaves(&server);
+        // That long: nobody tells when leases end while the server is gone.
+        std::thread::sleep(gone);
+        let heard = fleet.world.events().len();
+        comes_back(&server);
+        let works = |events: &[Event], node: &Node| events[heard..].iter().filter(|event| event.pid == node.0.id()).count() >= 20;
+        fleet.world.until(|events| nodes.iter().all(|node| works(events, node)));
+    }
     // Whoever would take another for dead has watched him for long enough.
     until_beaten(&fleet.place, 10);
     assert_eq!(living(&fleet.place), before, "nobody was evicted");
@@ -60,10 +62,15 @@ fn gone_under_load(leaves: fn(&Postgres), comes_back: fn(&Postgres)) {
 
 #[test]
 fn postgres_that_is_stopped_for_three_leases_under_load_evicts_nobody_and_everything_goes_on_in_place() {
-    gone_under_load(Postgres::stop, Postgres::start_again);
+    gone_under_load(1, GONE, Postgres::stop, Postgres::start_again);
 }
 
 #[test]
 fn postgres_that_is_frozen_for_three_leases_under_load_evicts_nobody_and_everything_goes_on_in_place() {
-    gone_under_load(Postgres::pause, Postgres::resume);
+    gone_under_load(1, GONE, Postgres::pause, Postgres::resume);
+}
+
+#[test]
+fn postgres_that_is_killed_again_and_again_under_load_evicts_nobody_and_everything_goes_on_in_place() {
+    gone_under_load(6, Duration::ZERO, Postgres::kill, Postgres::start_again);
 }
