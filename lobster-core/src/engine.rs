@@ -428,3 +428,27 @@ impl Lobster {
 
 /// The result type of calls on an engine.
 pub(crate) type Outcome<T> = Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(n: u64, epoch: Epoch, tail: u64) -> Vouched {
+        Vouched { run: RunId(uuid::Uuid::from_u64_pair(0, n)), epoch, tail, ended: false }
+    }
+
+    #[test]
+    fn the_runs_that_left_last_are_remembered_with_the_most_that_was_known_of_each() {
+        let (mut gone_by, all) = (GoneBy::default(), REMEMBERED as u64);
+        (0..all).for_each(|n| gone_by.note(left(n, 1, n)));
+        // It comes and goes, and keeps one place: the newest.
+        (0..all).for_each(|_| gone_by.note(left(0, 2, 7)));
+        gone_by.note(left(0, 1, 900));
+        assert_eq!((gone_by.of.len(), gone_by.order.len()), (REMEMBERED, REMEMBERED));
+        (all..2 * all - 1).for_each(|n| gone_by.note(left(n, 1, n)));
+        let known: Vec<_> = gone_by.of.values().map(|(_, vouched)| *vouched).collect();
+        let expected: Vec<_> = [left(0, 2, 7)].into_iter().chain((all..2 * all - 1).map(|n| left(n, 1, n))).collect();
+        assert!(known == expected, "the others left before it");
+        assert_eq!(gone_by.order.len(), REMEMBERED);
+    }
+}

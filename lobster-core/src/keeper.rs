@@ -56,15 +56,15 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         shared.runs().iter().for_each(fold::consider);
         seq += 1;
         let renewed = renew(&shared, seq, history).await;
+        if !renewed {
+            shared.lease.lost();
+        }
         let now = shared.tiers.members.history();
         if now != history {
-            if !renewed {
-                shared.lease.lost();
-            }
             let began = shared.host.boot();
             let mut heard = vouch(&shared).await;
-            // An incarnation that is over vouches for its runs now or never; one that lives, at its next renewal.
-            while !heard && !renewed && !shared.stopping() {
+            // An incarnation that is over vouches for its runs before it lets go of them; one that lives, again at its next renewal.
+            while !heard && !renewed && !shared.stopping() && shared.host.boot().since(began) < shared.settings.lease.ttl {
                 shared.host.sleep(shared.settings.lease.renew / 4).await;
                 heard = vouch(&shared).await;
             }
@@ -73,7 +73,6 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         }
         if !renewed {
             tracing::error!(node = %shared.member().name, "this incarnation is over: its runs are somebody else's; joining anew");
-            shared.lease.lost();
             rejoin(&shared, fixed_name.clone()).await;
             seq = 1;
         }
@@ -93,12 +92,13 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> bool {
         () = shared.host.sleep(lease.renew) => Err(Failed::Unknown("the renewal took longer than its interval".into())),
     };
     match answer {
-        // Long enough for others to have taken its runs over, where the store that takes this renewal may know nothing of it.
-        Ok(Renewed::Good) if shared.tiers.members.history() != history && shared.lease.silent(at) >= lease.ttl => {
+        // By the time it has vouched, others may have taken its runs over, where the store that takes this renewal may know nothing of it;
+        // or are about to, because it was not heard in time.
+        Ok(Renewed::Good)
+            if shared.tiers.members.history() != history
+                && shared.lease.silent(shared.host.boot()) + lease.renew >= lease.ttl =>
+        {
             tracing::error!("the store may have lost that this incarnation was revoked, before another of its servers took over");
-            if let Err(error) = shared.tiers.members.leave(shared.member().incarnation).await {
-                tracing::warn!(%error, "it will be revoked once more");
-            }
             false
         }
         Ok(Renewed::Good) => {
@@ -142,8 +142,14 @@ async fn vouch(shared: &Shared) -> bool {
 
 async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>) {
     let mut tries: u32 = 0;
+    let over = shared.member().incarnation;
     while !shared.stopping() {
-        match join(&shared.host, &shared.tiers, &shared.settings, &shared.registry, fixed_name.clone()).await {
+        // First it lets go of its name: nobody is given one that is held.
+        let joined = match shared.tiers.members.leave(over).await {
+            Ok(()) => join(&shared.host, &shared.tiers, &shared.settings, &shared.registry, fixed_name.clone()).await,
+            Err(error) => Err(error),
+        };
+        match joined {
             Ok(member) => {
                 shared.replace(member);
                 renew(shared, 1, shared.tiers.members.history()).await;

@@ -314,7 +314,7 @@ impl Live {
             shown: false,
             polls: 0,
             ambiguous: None,
-            interrupt: grant.cancel.then_some(Interrupt::Cancel),
+            interrupt: None,
             draining: false,
             unresolved: false,
             progress: None,

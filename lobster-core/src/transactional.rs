@@ -267,7 +267,7 @@ impl Conductor {
         let shared = &self.live.shared;
         let (run, epoch, incarnation) = (self.live.run, self.live.epoch, self.live.incarnation);
         let left = shared.lease.left(shared.host.boot());
-        let hold = Hold { incarnation, run, epoch, head: seq, most: left.max(Duration::from_millis(1)) };
+        let hold = Hold { incarnation, run, epoch, head: seq, most: left.min(self.most).max(Duration::from_millis(1)) };
         let told = Told::default();
         shared.point("T1");
         let answer = shared.tiers.journal.transact(hold, self.work(seq, told.clone())).await;

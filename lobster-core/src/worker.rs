@@ -174,8 +174,12 @@ enum Begun {
 
 /// Restores grants and starts them. A store that does not answer is asked so often.
 async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> Begun {
+    // A cancel asks for nothing of a recording: it is not read, and nothing of it is executed.
+    let (cancelled, grants): (Vec<_>, Vec<_>) = grants.into_iter().partition(|grant| grant.cancel);
+    let any = !cancelled.is_empty();
+    cancelled.into_iter().for_each(|grant| end(shared, grant, RunState::Cancelled, Ending::Cancelled(String::new())));
     if grants.is_empty() {
-        return Begun::Unread;
+        return if any { Begun::Read } else { Begun::Unread };
     }
     shared.point("P2");
     let mut tries = 0;
@@ -229,16 +233,20 @@ async fn begin(shared: &Arc<Shared>, grants: Vec<Grant>, most: u32) -> Begun {
             Scene::Ready(image) => match poisoned(shared, &grant) {
                 Some(why) => {
                     tracing::error!(run = %grant.run, %why, "the run is quarantined");
-                    let outcome = Outcome { ending: Some(Ending::Quarantined(why)) };
-                    let outcome = Sealed::new(Kind::Outcome, grant.run, &outcome);
-                    let at = shared.host.wall();
-                    aside(shared, grant, Then::Finish { state: RunState::Quarantined, outcome, at });
+                    end(shared, grant, RunState::Quarantined, Ending::Quarantined(why));
                 }
                 None => start(shared, grant, *image),
             },
         }
     }
     Begun::Read
+}
+
+/// Ends a run of which nothing is executed.
+fn end(shared: &Arc<Shared>, grant: Grant, state: RunState, ending: Ending) {
+    let outcome = Sealed::new(Kind::Outcome, grant.run, &Outcome { ending: Some(ending) });
+    let at = shared.host.wall();
+    aside(shared, grant, Then::Finish { state, outcome, at });
 }
 
 /// A run whose recording cannot be read waits, each time for longer: every claim counts.

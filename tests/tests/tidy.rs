@@ -243,6 +243,23 @@ fn no_test_is_switched_off_and_nothing_is_left_undone() {
 }
 
 #[test]
+fn only_a_proof_of_expiry_revokes_a_node() {
+    let (mut found, mut revokes) = (Vec::new(), 0);
+    for (path, text) in rust_below("lobster-core/src") {
+        for (line, text) in code(&text) {
+            let (revoked, stated) = (text.contains(".revoke("), text.contains("Evidence::"));
+            revokes += usize::from(revoked);
+            // Where the type is whose values are proofs; nobody else can make one.
+            if (revoked || stated) && !path.ends_with("lobster-core/src/watch.rs") {
+                found.push(format!("{path}:{line}: {text}"));
+            }
+        }
+    }
+    assert_none("revokes a node without a proof", &found);
+    assert_eq!(revokes, 1, "one place asks for it");
+}
+
+#[test]
 fn a_sleeping_thread_says_why() {
     let word = concat!("thread::", "sleep(");
     let mut found = Vec::new();

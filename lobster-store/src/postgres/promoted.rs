@@ -102,19 +102,19 @@ impl Promoted {
         self.history.load(Ordering::SeqCst)
     }
 
-    /// A renewal has found this timeline. `true`: a reason to vouch. Until it is settled, each renewal is: an answer of the old server may
-    /// still have been on its way.
+    /// A renewal has found this timeline. Is that news? Until it is settled, each renewal is a reason to vouch: an answer of the old server
+    /// may still have been on its way.
     fn look(&self, number: i64, settled: bool, longest: Duration, now: Boot) -> bool {
         let mut place = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = place.filter(|seen| seen.number == number);
+        // One that was settled and is not any more is another one of the same number: two standbys of one server were promoted.
+        let before = place.filter(|seen| seen.number == number && seen.settled <= settled);
         let moved = before.is_none() && place.is_some();
         let since = before.map_or(now, |seen| seen.since);
         *place = Some(Seen { number, settled, since, longest });
-        let reason = moved || !settled;
-        if reason {
+        if moved || !settled {
             self.history.fetch_add(1, Ordering::SeqCst);
         }
-        reason
+        moved || (before.is_none() && !settled)
     }
 
     /// The timeline that everybody who lives has had the time to vouch on.
@@ -152,7 +152,7 @@ impl Postgres {
             tracing::warn!(
                 timeline = number,
                 settled,
-                "a standby was promoted: runs are claimed again when all nodes have looked what it lacks"
+                "a standby was promoted: each node looks what it lacks, and runs are claimed when that is settled"
             );
         }
         Ok(())
@@ -176,8 +176,10 @@ impl Postgres {
         }
         let all = lacking.iter().all(|of| of.taken);
         if let (true, Some(number), Some((system, _))) = (all, self.promoted.ripe(self.clock.boot()), self.newest.told()) {
-            pool.query(Stage::Write, &self.text(SETTLE), || Args::default().with(system).with(number).done()).await?;
-            self.stir();
+            match pool.query(Stage::Write, &self.text(SETTLE), || Args::default().with(system).with(number).done()).await {
+                Ok(_) => self.stir(),
+                Err(error) => tracing::warn!(%error, "the timeline of the server could not be settled yet: tried again"),
+            }
         }
         if !lacking.is_empty() {
             self.stir();
@@ -198,9 +200,9 @@ mod tests {
         assert_eq!((promoted.history(), promoted.ripe(at(100))), (0, None));
 
         assert!(promoted.look(2, false, ttl, at(101)));
-        assert!(promoted.look(2, false, ttl, at(104)), "until it is settled");
+        assert!(!promoted.look(2, false, ttl, at(104)), "no news, and a reason to vouch all the same");
         assert_eq!((promoted.history(), promoted.ripe(at(110)), promoted.ripe(at(111))), (2, None, Some(2)));
-        assert!(promoted.look(2, false, 2 * ttl, at(111)), "somebody with a longer lease lives");
+        assert!(!promoted.look(2, false, 2 * ttl, at(111)), "somebody with a longer lease lives");
         assert_eq!((promoted.ripe(at(120)), promoted.ripe(at(121))), (None, Some(2)));
         assert!(!promoted.look(2, true, ttl, at(122)));
         assert_eq!((promoted.history(), promoted.ripe(at(200))), (3, None));
@@ -211,5 +213,8 @@ mod tests {
         );
         assert!(promoted.look(4, false, ttl, at(202)));
         assert_eq!((promoted.ripe(at(211)), promoted.ripe(at(212))), (None, Some(4)), "each is watched anew");
+        assert!(!promoted.look(4, true, ttl, at(300)));
+        assert!(promoted.look(4, false, ttl, at(400)), "another one of this number");
+        assert_eq!((promoted.ripe(at(409)), promoted.ripe(at(410))), (None, Some(4)));
     }
 }

@@ -210,7 +210,12 @@ pub fn sql(schema: &str, from: u32) -> String {
     if steps.is_empty() {
         return steps;
     }
-    format!("BEGIN;\n{}{}COMMIT;\n", first_of_all(schema), qualified(&steps, schema))
+    format!("BEGIN;\n{};\n{}{}COMMIT;\n", alone(schema), first_of_all(schema), qualified(&steps, schema))
+}
+
+/// Whoever changes the tables of an installation does so alone, whether a process or a person.
+fn alone(schema: &str) -> String {
+    format!("SELECT pg_advisory_xact_lock(hashtextextended('lobster {schema}', 0))")
 }
 
 fn first_of_all(schema: &str) -> String {
@@ -372,9 +377,7 @@ async fn migrate(connection: &mut PgConnection, options: &Options) -> Result<()>
 /// One process migrates, whoever comes later finds it done.
 async fn migrate_once(connection: &mut PgConnection, options: &Options, steps: &[Step]) -> Result<()> {
     let schema = &options.schema;
-    let lock =
-        format!("BEGIN;SET LOCAL lock_timeout = '2s';SELECT pg_advisory_xact_lock(hashtextextended('lobster {schema}', 0))");
-    tell(connection, &lock).await?;
+    tell(connection, &format!("BEGIN;SET LOCAL lock_timeout = '2s';{}", alone(schema))).await?;
     let found = version(connection, options).await?;
     if found < steps.len() {
         // A role that may use an existing schema need not have the right to create one.

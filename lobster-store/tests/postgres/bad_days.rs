@@ -136,6 +136,13 @@ fn a_killed_server_keeps_what_was_synced_and_tells_of_what_was_not() {
         append_one(&process.tiers, me, &grant, tail + 2, true).await;
         crash().await;
         assert_eq!(ask(tail + 2).await.tail, tail + 2, "a synced row takes everything before it along");
+        for seq in tail + 3..=tail + 8 {
+            append_one(&process.tiers, me, &grant, seq, false).await;
+        }
+        let seen = append(&process.tiers, batch(me, true, vec![Offer { rows: Vec::new(), ..offer(&grant, tail + 9) }])).await;
+        assert_eq!(seen[0].tail, tail + 8);
+        crash().await;
+        assert_eq!(ask(tail + 8).await.tail, tail + 8, "and so does a synced batch with nothing in it");
     });
 }
 

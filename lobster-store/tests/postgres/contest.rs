@@ -141,8 +141,9 @@ fn owners_that_take_runs_from_one_another_lose_and_double_nothing() {
     let url = shared::postgres();
     block_on(async {
         let mut owners = Vec::new();
+        let worker = shared::by_the_pooler(&worker(&url));
         for _ in 0..OWNERS {
-            owners.push(process(&url).await);
+            owners.push(process(&worker).await);
         }
         let made = owners[0].tiers.journal.submit((0..RUNS).map(new_run).collect()).await.expect("a submit is answered");
         assert_eq!(made.len() as u64, RUNS);
@@ -282,9 +283,9 @@ async fn frozen(eye: &mut Session, what: &str) {
 fn a_client_that_froze_before_the_end_of_its_statement_keeps_only_its_runs_and_only_until_it_is_revoked() {
     let url = shared::postgres();
     block_on(async {
-        let proxy = Proxy::start(address(&url));
-        let freezes = process(&proxy.url_through(&url)).await;
-        let (other, mut eye) = (process(&url).await, Session::of(&url).await);
+        let (proxy, worker) = (Proxy::start(address(&url)), worker(&url));
+        let freezes = process(&proxy.url_through(&worker)).await;
+        let (other, mut eye) = (process(&worker).await, Session::of(&url).await);
         let grants = owner(&freezes.tiers, incarnation(1), 3).await;
         // Its connection has prepared the statement: from now on that is one message, and the end of it is the end of the transaction.
         append_one(&freezes.tiers, incarnation(1), &grants[0], 1, true).await;
@@ -325,10 +326,11 @@ fn a_client_that_froze_before_the_end_of_its_statement_keeps_only_its_runs_and_o
 fn a_client_that_froze_within_a_transaction_keeps_its_run_only_until_it_is_revoked() {
     let url = shared::postgres();
     block_on(async {
-        let (freezes, other, mut eye) = (process(&url).await, process(&url).await, Session::of(&url).await);
+        let worker = worker(&url);
+        let (freezes, other, mut eye) = (process(&worker).await, process(&worker).await, Session::of(&url).await);
         let grants = owner(&freezes.tiers, incarnation(1), 2).await;
         let name = eye.ask("SELECT connections FROM lobster.nodes").await;
-        let mut frozen_one = Session::of(&with(&url, &format!("application_name={}", name.replace(' ', "%20")))).await;
+        let mut frozen_one = Session::of(&with(&worker, &format!("application_name={}", name.replace(' ', "%20")))).await;
         frozen_one.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grants[0].run)).await;
         frozen(&mut eye, "a.state = 'idle in transaction'").await;
         join(&other.tiers, incarnation(2)).await;
@@ -349,11 +351,12 @@ fn a_client_that_froze_within_a_transaction_keeps_its_run_only_until_it_is_revok
 fn what_froze_at_the_moment_of_the_revoke_is_ended_by_the_next_sweep() {
     let url = shared::postgres();
     block_on(async {
-        let (freezes, other, mut eye) = (process(&url).await, process(&url).await, Session::of(&url).await);
+        let worker = worker(&url);
+        let (freezes, other, mut eye) = (process(&worker).await, process(&worker).await, Session::of(&url).await);
         let grants = owner(&freezes.tiers, incarnation(1), 1).await;
         join(&other.tiers, incarnation(2)).await;
         let name = eye.ask(&format!("SELECT connections FROM lobster.nodes WHERE incarnation = '{}'", incarnation(1))).await;
-        let mut late = Session::of(&with(&url, &format!("application_name={}", name.replace(' ', "%20")))).await;
+        let mut late = Session::of(&with(&worker, &format!("application_name={}", name.replace(' ', "%20")))).await;
         late.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grants[0].run)).await;
         let evidence = Evidence::Silence { beat: 0, age: Duration::ZERO };
         other.tiers.members.revoke(incarnation(1), evidence).await.expect("a revoke waits for no run");

@@ -10,7 +10,7 @@ use lobster_store::{
         Sealed, Seen, StoredPart, Submitted, TaskVersion, Then, Wall,
         record::{Ending, Input, Kind, Manifest, MemberParts, Outcome, Part, PartRef, StateParts, Whole},
     },
-    postgres::{Options, Postgres},
+    postgres::{Options, Postgres, SCHEMA, roles, sql},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row as _};
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -79,6 +79,12 @@ pub fn with(url: &str, parameter: &str) -> String {
 pub fn role(url: &str, role: &str) -> String {
     let (_, rest) = url.split_once('@').expect("URLs of tests name a role");
     format!("postgres://{role}@{rest}")
+}
+
+/// The same URL for a role that may do no more than a worker; somebody else makes the schema.
+pub fn worker(url: &str) -> String {
+    let schema = [sql(SCHEMA, 0), roles(SCHEMA)].concat();
+    lobster_servers::shared::as_member(url, "lobster_worker", &schema)
 }
 
 /// The database that a URL names.

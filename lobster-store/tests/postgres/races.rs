@@ -1,11 +1,11 @@
-//! Any two calls on one run at once: one of them comes first, and both are told so.
+//! Any two calls on one run at once: one of them comes first, and both are told so. Behind a pooler too, where a run of the tests has one.
 //!
 //! What must come out is asked of the memory tier, which does one thing after the other. The calls meet twice in each order: the later
 //! one has looked at the tables before the earlier one commits (it waits at a gate in a row policy, before it locks anything), or it
 //! finds the earlier one with its locks (which waits in a trigger).
 
 use crate::kit::*;
-use lobster_servers::shared;
+use lobster_servers::shared::{self, by_the_pooler};
 use lobster_store::{
     Tiers,
     conformance::TestClock,
@@ -230,7 +230,8 @@ impl Ring {
             .await;
         }
         let gate = Session::of(&url).await;
-        let (of_first, of_second) = (process(&role(&url, first)).await, process(&role(&url, second)).await);
+        let (of_first, of_second) =
+            (process(&by_the_pooler(&role(&url, first))).await, process(&by_the_pooler(&role(&url, second))).await);
         Self { first: of_first, second: of_second, eye, gate, roles }
     }
 
@@ -331,6 +332,9 @@ impl Ring {
         self.close(AFTER).await;
         let early = self.call(0, earlier, &grant);
         let stopped = self.waits(0, &early).await;
+        // Whatever changes something stops at the gate.
+        let idle = in_order(start, &[earlier], true).await.1 == in_order(start, &[], true).await.1;
+        assert!(stopped || idle, "{start:?}: {earlier:?} has passed the gate");
         let late = self.call(1, later, &grant);
         // One that need not wait is done before the other is.
         let overtakes = !self.waits(1, &late).await && stopped;

@@ -4,17 +4,17 @@
 
 use lobster_tests::{
     Place,
-    process::{go_on, stopped},
+    process::{Bound, go_on, stopped},
     world::World,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
 use std::{
     collections::BTreeMap,
     os::unix::process::ExitStatusExt,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-/// Runs of one scenario; four bookings each.
+/// Runs of a scenario with one death; four bookings each.
 const RUNS: i64 = 6;
 
 /// Before the transaction, in it, and after it: sent, begun, written, followed by a run, about to be recorded, committed.
@@ -41,16 +41,16 @@ impl Bank {
     }
 
     /// Starts a worker, with this in its environment.
-    fn worker(&self, runs: i64, environment: &[(&str, &str)]) -> Child {
+    fn worker(&self, runs: i64, environment: &[(&str, &str)]) -> Bound {
         let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
         command.args([self.place.url(), &self.address, "bookings", &runs.to_string()]).stdout(Stdio::null());
-        command.env_remove("LOBSTER_CRASH").envs(environment.iter().copied()).spawn().unwrap()
+        Bound(command.env_remove("LOBSTER_CRASH").envs(environment.iter().copied()).spawn().unwrap())
     }
 
     /// Runs a worker. Did it die at its point?
-    fn work(&self, crash: Option<&str>) -> bool {
+    fn work(&self, runs: i64, crash: Option<&str>) -> bool {
         let environment: Vec<_> = crash.map(|point| ("LOBSTER_CRASH", point)).into_iter().collect();
-        let status = self.worker(RUNS, &environment).wait().unwrap();
+        let status = self.worker(runs, &environment).wait().unwrap();
         assert!(status.success() || status.signal() == Some(9), "{status:?}");
         status.signal() == Some(9)
     }
@@ -90,24 +90,20 @@ impl Bank {
 
 async fn every_booking_is_made_once(place: fn() -> Place) {
     let passes: u32 = std::env::var("LOBSTER_PASSES").map_or(5, |passes| passes.parse().unwrap());
-    let mut kills = 0;
+    // Enough for each of them to die: up to so many transactions are done before it does.
+    let runs = i64::from(passes * (passes + 1) / 2).max(4 * RUNS) / 4 + RUNS;
     for point in POINTS {
         let bank = Bank::new(place()).await;
         for pass in 1..=passes {
             let before = bank.world.events().len();
-            let died = bank.work(Some(&format!("{point}:{pass}")));
-            kills += u32::from(died);
+            assert!(bank.work(runs, Some(&format!("{point}:{pass}"))), "{point} was not passed {pass} times");
             let booked = bank.booked().await;
             assert!(booked.values().all(|times| *times == (1, 1)), "{point}:{pass} {booked:?}");
-            if !died {
-                break;
-            }
             assert!(bank.world.events().len() > before || point == "T1", "{point}:{pass} something begins before it");
         }
-        bank.work(None);
-        assert_eq!(bank.booked().await, once(0..4 * RUNS), "{point}");
+        bank.work(runs, None);
+        assert_eq!(bank.booked().await, once(0..4 * runs), "{point}");
     }
-    assert!(kills >= passes.min(2) * u32::try_from(POINTS.len()).unwrap(), "{kills} kills are too few to show anything");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +141,7 @@ async fn a_process_that_is_frozen_within_a_transaction_of_postgres_past_its_leas
         let mut frozen = bank.worker(RUNS, &[("LOBSTER_CRASH", point)]);
         assert!(stopped(&frozen), "{point} was never passed");
         // Its session is ended, and its runs move, the one in the transaction too.
-        bank.work(None);
+        bank.work(RUNS, None);
         assert_eq!(bank.booked().await, once(0..4 * RUNS), "{point}");
         go_on(&frozen);
         assert!(frozen.wait().unwrap().success(), "{point}");

@@ -89,6 +89,10 @@ impl Person {
         assert_eq!(self.record(table, run).await, damaged);
         damaged
     }
+    /// A cancel of it was asked for when it had an owner, who then died for the third time.
+    async fn cancel(&mut self, run: RunId) {
+        self.tell(format!("UPDATE {} SET cancel = true, deaths = 3 WHERE id = {}", self.table("runs"), self.id(run))).await;
+    }
     /// An hour passes.
     async fn make_due(&mut self, run: RunId) {
         self.tell(format!("UPDATE {} SET due = 0 WHERE id = {}", self.table("runs"), self.id(run))).await;
@@ -161,6 +165,37 @@ async fn forked_under_its_holder(place: &Place, cancelled: bool) {
     lobster.cancel(run.id()).await.unwrap();
     assert!(matches!(run.outcome().await, Err(RunFailed::Cancelled(_))));
     assert_eq!(lobster.runs().list().await.unwrap()[0].tail, 7, "the recording is left as it is");
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+/// Two cancelled runs, of which one is damaged, with no room for any.
+async fn cancelled_without_room(place: Place) {
+    let world = format!("cancelled {}", place.url());
+    let lobster = place.open().task(sleeper).start().await.unwrap();
+    let mut runs = Vec::new();
+    for n in 0..2 {
+        let run = lobster.submit(sleeper, format!("{world} {n}")).await.unwrap();
+        until(&format!("{world} {n}"), "later", 1).await;
+        eventually(&tiers(&place).await, async || (run.state().await.unwrap() == RunState::Ready).then_some(())).await;
+        runs.push(run);
+    }
+    lobster.shutdown(Duration::from_secs(5)).await;
+    let mut person = Person::at(&place).await;
+    person.flip("deltas", runs[0].id(), 7).await;
+    let mut settings = Settings::test();
+    settings.run.executing = 1;
+    let lobster = place.open().settings(settings).task(sleeper).task(forked).start().await.unwrap();
+    let busy = lobster.submit(forked, world.clone()).await.unwrap();
+    until(&world, "held up", 1).await;
+    for run in &runs {
+        person.cancel(run.id()).await;
+        person.make_due(run.id()).await;
+    }
+    for run in runs {
+        assert!(matches!(lobster.run(sleeper, run.id()).outcome().await, Err(RunFailed::Cancelled(_))));
+    }
+    happen(&world, "go on");
+    busy.outcome().await.unwrap();
     lobster.shutdown(Duration::from_secs(5)).await;
 }
 
@@ -281,6 +316,9 @@ on_shared! {
     }
     fn a_run_that_was_forked_under_its_holder_ends_when_it_is_cancelled(store) {
         block_on(forked_under_its_holder(&store(), true));
+    }
+    fn a_cancelled_run_needs_no_room_and_no_recording_to_end(store) {
+        block_on(cancelled_without_room(store()));
     }
     fn a_database_of_a_newer_version_is_refused_and_left_untouched(store) {
         block_on(newer_version(store()));

@@ -6,18 +6,19 @@ mod calendar;
 mod failover;
 mod killed;
 mod outage;
+mod owners;
 
 use lobster_core::{Client, Ctx, Result, task};
 use lobster_tests::{
     Place, on_shared,
-    process::tell,
+    process::{Bound, tell},
     steered::Timeless,
     world::{Event, World},
 };
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
-    process::{Child, Command},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -51,7 +52,7 @@ impl Fleet {
     fn node_at(&self, place: &Place, environment: &[(&str, &str)]) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
         command.args([place.url(), &self.address, "serve"]).envs(environment.iter().copied());
-        Node(command.spawn().unwrap())
+        Node(Bound(command.spawn().unwrap()))
     }
     /// Waits until a node has begun so many bodies and calls.
     fn until_at_work(&self, node: &Node, count: usize) {
@@ -64,21 +65,14 @@ impl Fleet {
     }
 }
 
-/// A process that executes whatever is submitted. It does not outlive its test.
-struct Node(Child);
+/// A process that executes whatever is submitted.
+struct Node(Bound);
 
 impl Node {
     /// Asks it to end; it does, when everything was handed over.
     fn end(mut self) {
         tell(&self.0, Signal::TERM);
         assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // Most have ended.
-        self.0.kill().and_then(|()| self.0.wait()).ok();
     }
 }
 

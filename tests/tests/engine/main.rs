@@ -20,6 +20,8 @@ mod calls;
 #[cfg(not(lobster_portable))]
 mod changes;
 #[cfg(not(lobster_portable))]
+mod commits;
+#[cfg(not(lobster_portable))]
 mod damage;
 #[cfg(not(lobster_portable))]
 mod eviction;

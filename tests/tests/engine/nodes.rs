@@ -1,7 +1,7 @@
 //! Several nodes on one store: shared work, names, take-over at once from a dead process, after the TTL from a silent one.
 
 use lobster_core::{Ctx, ErrorKind, Result, RunFailed, Settings, StepCtx, step, task};
-use lobster_store::contract::{Incarnation, NewNode};
+use lobster_store::contract::{Evidence, Incarnation, NewNode, NodeState, Peer, Revoked};
 use lobster_tests::{Place, all, happen, happened, on_each, on_shared, steered::Heard, tiers, until};
 use std::time::Duration;
 use uuid::Uuid;
@@ -34,6 +34,32 @@ async fn noted(ctx: Ctx, input: (String, u32)) -> Result<u64> {
 }
 
 on_each! {
+    async fn a_node_that_was_revoked_joins_anew_under_its_name(place) {
+        let world = format!("anew {}", place.url());
+        let lobster = place.open().node("harbour").task(noted).start().await.unwrap();
+        let members = tiers(&place).await.members;
+        let mut over = Vec::new();
+        for _ in 0..3 {
+            // The one that lives now; it may beat before it is revoked.
+            loop {
+                let peers = members.peers().await.unwrap();
+                let lives = |peer: &&Peer| peer.state == NodeState::Active && !over.contains(&peer.incarnation);
+                let Some(peer) = peers.iter().find(lives) else { continue };
+                assert_eq!(peer.name, "harbour");
+                let evidence = Evidence::Silence { beat: peer.beat, age: Duration::ZERO };
+                if matches!(members.revoke(peer.incarnation, evidence).await.unwrap(), Revoked::Failed { .. }) {
+                    over.push(peer.incarnation);
+                    break;
+                }
+            }
+        }
+        lobster.submit(noted, (world.clone(), 1)).await.unwrap().outcome().await.unwrap();
+        assert_eq!(happened(&world, "note 1"), 1);
+        lobster.shutdown(Duration::from_secs(5)).await;
+        // And so does its successor, at once.
+        place.open().node("harbour").task(noted).start().await.unwrap().shutdown(Duration::from_secs(5)).await;
+    }
+
     async fn two_nodes_share_the_work_of_one_store(place) {
         let world = format!("shared {}", place.url());
         let one = place.open().task(noted).start().await.unwrap();

@@ -3,7 +3,7 @@
 use super::{Scenario, Store};
 use lobster_tests::{
     on_shared,
-    process::{go_on, stopped},
+    process::{Bound, go_on, stopped},
 };
 
 /// Stops a worker at a point until another has taken over and finished, then lets it go on.
@@ -11,7 +11,7 @@ fn frozen_at(store: Store, point: &str) {
     // One run: with several, another thread may be stopped between the last check and the send, which no check can close.
     let (scenario, mut zombie) = loop {
         let scenario = Scenario::of(store, 1);
-        let mut zombie = scenario.worker(Some(&format!("{point}:1:stop")));
+        let mut zombie = Bound(scenario.worker(Some(&format!("{point}:1:stop"))));
         assert!(stopped(&zombie), "{point} was never passed");
         // Stopped by another of its threads in the middle of a write it keeps every process from writing: that is SQLite.
         let gate = scenario.place.folder().unwrap().join("runs.db.gate");

@@ -1,6 +1,6 @@
 //! Processes that only ask, killed while they ask.
 
-use super::{RUNS, Scenario, Store};
+use super::{RUNS, Scenario, Store, number};
 use lobster_core::{RunState, StepState, StepView};
 use lobster_tests::on_shared;
 use std::{collections::BTreeMap, os::unix::process::ExitStatusExt};
@@ -29,7 +29,7 @@ fn asks(scenario: &Scenario, what: [&str; 2], crash: Option<&str>, fate: Option<
 
 fn killed_in_cancels(store: Store) {
     for point in ["cancel sent", "cancel acknowledged"] {
-        for _ in 0..5 {
+        for _ in 0..number("LOBSTER_PASSES", 5) {
             let mut scenario = Scenario::new(store);
             scenario.die_at("P14", 1);
             assert_eq!(asks(&scenario, ["cancel", "job-0"], Some(point), None), Some(9));
@@ -70,7 +70,7 @@ fn waits_for_a_person(scenario: &Scenario) -> Option<(String, Option<u64>)> {
 fn killed_in_resolves(store: Store) {
     for point in ["resolve sent", "resolve acknowledged"] {
         let mut kills = 0;
-        while kills < 5 {
+        while kills < number("LOBSTER_PASSES", 5) {
             let mut scenario = Scenario::new(store);
             // Dies in the first call of the held step of some run; P14 passes twice per run before it.
             scenario.die_at("P14", 2 * RUNS + 1);

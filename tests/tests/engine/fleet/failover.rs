@@ -188,6 +188,7 @@ async fn a_late_result_releases_no_run_of_which_a_promoted_postgres_lacks_someth
     while sql(&there, "SELECT count(*) FROM lobster.verdicts_in").unwrap() != "1" {}
     let client: &Client = &lobster;
     let shown = client.show(run.id()).await.unwrap();
+    assert_eq!(shown.steps.len(), 1);
     for step in shown.steps {
         let error = client.resolve(run.id(), step.id, Fate::Happened(1)).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Held && error.to_string().contains("only a cancel ends it"), "{error}");
@@ -205,7 +206,7 @@ async fn a_process_whose_runs_were_taken_over_before_the_promotion_does_not_go_o
     let server = Postgres::start(Durability::Full).unwrap();
     let (url, standby) = (server.fresh_database(), server.standby(false));
     let (near, far) = (Proxy::start(address(&server)), Proxy::start(address(&server)));
-    let settings = leased(6);
+    let settings = leased(10);
     let place = Place::postgres_at(&near.url_through(&url));
     let lobster = place.open().settings(settings.clone()).task(waits).start().await.unwrap();
     let world = format!("taken {}", Ctx::detached().run_id());
@@ -238,5 +239,37 @@ async fn a_process_whose_runs_were_taken_over_before_the_promotion_does_not_go_o
     assert_eq!([1, 2].map(|n| happened(&world, &format!("pay {n}"))), [1, 1], "nothing was made again");
     happen(&world, "go 2");
     other.shutdown(Duration::from_secs(5)).await;
+    lobster.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_synchronous_replication_a_promotion_holds_nothing_and_runs_go_on_in_place() {
+    let server = Postgres::start(Durability::Full).unwrap();
+    let (url, standby) = (server.fresh_database(), server.standby(true));
+    let proxy = Proxy::start(address(&server));
+    let place = Place::postgres_at(&proxy.url_through(&url));
+    let lobster = place.open().settings(leased(10)).task(pays).task(wires).start().await.unwrap();
+    let worlds = ["synchronous", "both"].map(|name| format!("{name} {}", Ctx::detached().run_id()));
+    let run = lobster.submit(pays, worlds[0].clone()).await.unwrap();
+    let other = lobster.submit(wires, worlds[1].clone()).await.unwrap();
+    happen(&worlds[1], "both");
+    happen(&worlds[0], "go 1");
+    until(&worlds[0], "pay 2", 1).await;
+    until(&worlds[1], "wire 1", 1).await;
+    until(&worlds[1], "wire 2", 1).await;
+    server.kill();
+    standby.promote();
+    proxy.lead_to(address(&standby));
+    proxy.cut();
+    for n in 1..=3 {
+        worlds.iter().for_each(|world| _ = happen(world, format!("go {n}")));
+    }
+    assert_eq!((run.outcome().await.unwrap(), other.outcome().await.unwrap()), (3, 2), "each call was made once");
+    for id in [run.id(), other.id()] {
+        assert_eq!(lobster.show(id).await.unwrap().summary.epoch, 1, "nobody else had it");
+    }
+    // And those that nobody has yet, once everybody has had the time to speak.
+    let new = lobster.submit(pays, worlds[0].clone()).await.unwrap();
+    assert_eq!(new.outcome().await.unwrap(), 6);
     lobster.shutdown(Duration::from_secs(5)).await;
 }
