@@ -102,7 +102,8 @@ impl Builder {
         if let Some(node) = &node {
             crate::name::check("the name of the node", node)?;
         }
-        let member = keeper::join(&stores.host, &stores.tiers, &stores.settings, &registry, node.clone()).await?;
+        let fresh = keeper::fresh(&stores.host);
+        let member = keeper::join(&stores.tiers, &stores.settings, &registry, node.clone(), fresh).await?;
         let history = stores.tiers.members.history();
         let client = Client::new(stores.clone());
         let shared = Shared::new(stores, registry, client.clone(), member);

@@ -18,15 +18,19 @@ use lobster_store::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Joins as a fresh incarnation.
+/// An incarnation that there has not been.
+pub(crate) fn fresh(host: &HostRef) -> Incarnation {
+    Incarnation(uuid_v7(&**host))
+}
+
+/// Joins. The same again, after an unknown outcome, finds what it took.
 pub(crate) async fn join(
-    host: &HostRef,
     tiers: &Tiers,
     settings: &Settings,
     registry: &Registry,
     name: Option<String>,
+    incarnation: Incarnation,
 ) -> Result<Member, Failed> {
-    let incarnation = Incarnation(uuid_v7(&**host));
     let node = NewNode {
         incarnation,
         name,
@@ -55,8 +59,9 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         }
         shared.runs().iter().for_each(fold::consider);
         seq += 1;
-        let renewed = renew(&shared, seq, history).await;
-        if !renewed {
+        let kept = renew(&shared, seq, history).await;
+        let over = kept != Kept::Yes;
+        if over {
             shared.lease.lost();
         }
         let now = shared.tiers.members.history();
@@ -64,23 +69,34 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
             let began = shared.host.boot();
             let mut heard = vouch(&shared).await;
             // An incarnation that is over vouches for its runs before it lets go of them; one that lives, again at its next renewal.
-            while !heard && !renewed && !shared.stopping() && shared.host.boot().since(began) < shared.settings.lease.ttl {
+            while !heard && over && !shared.stopping() && shared.host.boot().since(began) < shared.settings.lease.ttl {
                 shared.host.sleep(shared.settings.lease.renew / 4).await;
                 heard = vouch(&shared).await;
             }
             history = if heard { now } else { history };
             spent = shared.host.boot().since(began);
         }
-        if !renewed {
+        if over {
             tracing::error!(node = %shared.member().name, "this incarnation is over: its runs are somebody else's; joining anew");
-            rejoin(&shared, fixed_name.clone()).await;
+            rejoin(&shared, fixed_name.clone(), kept == Kept::Away).await;
             seq = 1;
         }
     }
 }
 
-/// One renewal; `false`: this incarnation is over. The store's history was `history` before.
-pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> bool {
+/// What a renewal says of an incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It lives, for all that is known.
+    Yes,
+    /// It was revoked, or another process lives in its name.
+    Revoked,
+    /// It was away for so long that it may have been revoked in a history that the store has lost.
+    Away,
+}
+
+/// One renewal. The store's history was `history` before.
+pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> Kept {
     let at = shared.host.boot();
     let lease = &shared.settings.lease;
     let beat = Beat { seq, at, lapsed: !shared.lease.good(at) };
@@ -96,19 +112,19 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> bool {
         // or are about to, because it was not heard in time.
         Ok(Renewed::Good)
             if shared.tiers.members.history() != history
-                && shared.lease.silent(shared.host.boot()) + lease.renew >= lease.ttl =>
+                && shared.lease.silent(shared.host.boot()) + lease.renew.min(lease.ttl / 4) >= lease.ttl =>
         {
             tracing::error!("the store may have lost that this incarnation was revoked, before another of its servers took over");
-            false
+            Kept::Away
         }
         Ok(Renewed::Good) => {
             shared.lease.renewed(at, lease.self_fence);
-            true
+            Kept::Yes
         }
-        Ok(Renewed::Revoked) => false,
+        Ok(Renewed::Revoked) => Kept::Revoked,
         Err(error) => {
             tracing::warn!(%error, "the lease could not be renewed");
-            true
+            Kept::Yes
         }
     }
 }
@@ -140,13 +156,18 @@ async fn vouch(shared: &Shared) -> bool {
     }
 }
 
-async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>) {
+/// As another incarnation. `away`: the store may take the former one for one that lives.
+async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>, away: bool) {
     let mut tries: u32 = 0;
-    let over = shared.member().incarnation;
+    let (over, mut next) = (shared.member().incarnation, fresh(&shared.host));
     while !shared.stopping() {
         // First it lets go of its name: nobody is given one that is held.
-        let joined = match shared.tiers.members.leave(over).await {
-            Ok(()) => join(&shared.host, &shared.tiers, &shared.settings, &shared.registry, fixed_name.clone()).await,
+        let left = match away {
+            true => shared.tiers.members.leave(over).await,
+            false => Ok(shared.tiers.members.release(over)),
+        };
+        let joined = match left {
+            Ok(()) => join(&shared.tiers, &shared.settings, &shared.registry, fixed_name.clone(), next).await,
             Err(error) => Err(error),
         };
         match joined {
@@ -158,6 +179,9 @@ async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "this node could not join again; tried again");
+                if !matches!(error, Failed::Unknown(_)) {
+                    next = fresh(&shared.host);
+                }
                 tries += 1;
                 let wait = Duration::from_millis(20).saturating_mul(1 << tries.min(8));
                 shared.host.sleep(wait.min(shared.settings.lease.renew)).await;

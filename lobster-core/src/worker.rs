@@ -106,7 +106,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.no_strays(now);
             }
         }
-        if more && (suspect.is_some() || shared.slots.free() > 0) {
+        // What ends aside takes no slot, and not more of the store than what is executed.
+        let asides = shared.asides.lock().expect("no code that can panic runs under this lock").len();
+        if more && (suspect.is_some() || shared.slots.free() > 0) && asides < shared.settings.run.executing {
             continue;
         }
         tokio::select! {
@@ -317,6 +319,7 @@ fn aside(shared: &Arc<Shared>, grant: Grant, then: Then) {
     shared.host.clone().spawn(Box::pin(async move {
         set_aside(shared.clone(), grant, then).await;
         shared.asides.lock().expect("no code that can panic runs under this lock").remove(&of);
+        shared.work.notify_one();
     }));
 }
 

@@ -260,6 +260,23 @@ fn only_a_proof_of_expiry_revokes_a_node() {
 }
 
 #[test]
+fn a_test_that_needs_a_server_says_so_in_its_name() {
+    // `tests/run --skip-system` leaves it out by that, and a pooler is put before it by that.
+    let mut found = Vec::new();
+    for (path, text) in rust_below("tests/tests/engine").into_iter().filter(|(_, text)| text.contains("use lobster_servers::")) {
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            // At the left: what a macro makes has the name of its store.
+            let test = line == "#[test]" || line.starts_with("#[tokio::test");
+            if let Some(name) = lines.peek().filter(|name| test && !name.contains("postgres")) {
+                found.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert_none("these need a server, and their names do not say so", &found);
+}
+
+#[test]
 fn a_sleeping_thread_says_why() {
     let word = concat!("thread::", "sleep(");
     let mut found = Vec::new();

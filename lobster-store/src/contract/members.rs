@@ -148,6 +148,9 @@ pub trait Members: Send + Sync + 'static {
     /// number. Always the same where nothing is ever lost.
     fn history(&self) -> u64;
 
+    /// Lets go of slot, name and beat of an incarnation that is over, and leaves its row as it is: it may be that of a twin of this process.
+    fn release(&self, incarnation: Incarnation);
+
     /// Makes one's own row left, and lets go of slot, name and beat.
     async fn leave(&self, incarnation: Incarnation) -> Result<()>;
 

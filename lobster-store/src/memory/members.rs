@@ -48,6 +48,8 @@ impl Members for Memory {
         0
     }
 
+    fn release(&self, _incarnation: Incarnation) {}
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         self.with(|state| state.leave(incarnation));
         Ok(())

@@ -213,6 +213,10 @@ impl Members for Postgres {
         self.promoted.history()
     }
 
+    fn release(&self, incarnation: Incarnation) {
+        self.let_go(incarnation);
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         self.write(LEAVE, || Args::default().with(self.synced).with(incarnation.0).done()).await?;
         self.let_go(incarnation);

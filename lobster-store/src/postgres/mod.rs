@@ -108,17 +108,7 @@ impl Postgres {
     /// not let this role in, is too old, or is set up so that the fence would not hold, if a privilege is missing, or the schema is older
     /// and may not be migrated; [`Failed::NewerVersion`] if a newer binary migrated it. What was stored is left as it was.
     pub async fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
-        let began = clock.boot();
-        let installation = loop {
-            match schema::prepare(&options).await {
-                Err(Failed::Unavailable(why)) if clock.boot().since(began) < options.wait => {
-                    tracing::warn!(%why, place = %options, "the server is waited for");
-                    pause(TRY).await;
-                }
-                found => break found?,
-            }
-        };
-        let schema::Installation { id: installation, synced, connections } = installation;
+        let schema::Installation { id: installation, synced, connections } = prepare(&options, &*clock).await?;
         let local = match local_dir(&options, &installation) {
             Ok(dir) => Some(local::Nodes::apart(dir)),
             Err(error) => {
@@ -158,6 +148,15 @@ impl Postgres {
         let rows = store.read(&format!("SELECT {SERVER_MS}"), || sql::Args::default().done()).await?;
         store.told(before, rows.first(), 0)?;
         Ok(store)
+    }
+
+    /// Brings the schema to the version of this code, or creates it, whatever [`Options::migrate`] says, and opens nothing. Safe from many
+    /// processes at once, and under those that use it; one that is up to date is left as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn migrate(options: Options, clock: Arc<dyn Clock>) -> Result<()> {
+        prepare(&options.migrate(true), &*clock).await.map(drop)
     }
 
     /// What the server's clock said, in this column of an answer to what was asked at `before`.
@@ -207,6 +206,20 @@ impl Postgres {
 
     async fn write(&self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
         self.pool.query(Stage::Write, &self.text(text), args).await
+    }
+}
+
+/// Looks at the server, and at the schema on it; waits for them as long as the options say.
+async fn prepare(options: &Options, clock: &dyn Clock) -> Result<schema::Installation> {
+    let began = clock.boot();
+    loop {
+        match schema::prepare(options).await {
+            Err(Failed::Unavailable(why)) if clock.boot().since(began) < options.wait => {
+                tracing::warn!(%why, place = %options, "the server is waited for");
+                pause(TRY).await;
+            }
+            found => return found,
+        }
     }
 }
 

@@ -115,6 +115,10 @@ impl Members for Sqlite {
         0
     }
 
+    fn release(&self, incarnation: Incarnation) {
+        self.nodes.let_go(incarnation);
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         let beat = self.nodes.held(incarnation).and_then(|held| held.beat.header().ok().flatten());
         self.writer.write(true, move |txn| Box::pin(leave(txn, incarnation, beat))).await?;

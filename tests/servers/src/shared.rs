@@ -14,15 +14,19 @@ pub const VARIABLE: &str = "LOBSTER_TEST_POSTGRES";
 /// Names the pooler of a run, which stands before its server: the pooler's URL.
 pub const POOLER: &str = "LOBSTER_TEST_PGBOUNCER";
 
-/// The URL by which lobster reaches a database of [`postgres`]: through the pooler of the run, with hints and leases by the direct way, or the
-/// same again where there is no pooler.
+/// Set: nothing takes another way than the pooler.
+pub const POOLER_ONLY: &str = "LOBSTER_TEST_PGBOUNCER_ONLY";
+
+/// The URL by which lobster reaches a database of [`postgres`]: through the pooler of the run, with hints and leases by the direct way unless
+/// there shall be none, or the same again where there is no pooler.
 pub fn by_the_pooler(direct: &str) -> String {
     let Ok(pooler) = env::var(POOLER) else { return direct.to_owned() };
     let direct = direct.split('?').next().unwrap_or(direct);
     let (user, database) = (direct.rsplit_once('@').map_or("", |(user, _)| user), direct.rsplit('/').next().unwrap_or(""));
     let encoded: String = direct.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let host = pooler.rsplit_once('@').map_or(&*pooler, |(_, host)| host);
-    format!("{}?lobster_pooled=true&lobster_direct={encoded}", beside(&format!("{user}@{host}"), database))
+    let pooled = format!("{}?lobster_pooled=true", beside(&format!("{user}@{host}"), database));
+    if env::var_os(POOLER_ONLY).is_some() { pooled } else { format!("{pooled}&lobster_direct={encoded}") }
 }
 
 /// The URL of a fresh database: on the server that `LOBSTER_TEST_POSTGRES` names, else on a private one of this process.

@@ -90,8 +90,8 @@ impl Bank {
 
 async fn every_booking_is_made_once(place: fn() -> Place) {
     let passes: u32 = std::env::var("LOBSTER_PASSES").map_or(5, |passes| passes.parse().unwrap());
-    // Enough for each of them to die: up to so many transactions are done before it does.
-    let runs = i64::from(passes * (passes + 1) / 2).max(4 * RUNS) / 4 + RUNS;
+    // Enough for each of them to die: so many transactions are done before it does, and at most ten that were on their way.
+    let runs = i64::from(passes * (passes + 1) / 2 + 10 * passes) / 4 + RUNS;
     for point in POINTS {
         let bank = Bank::new(place()).await;
         for pass in 1..=passes {

@@ -82,12 +82,12 @@ async fn cut_at_the_commit(deliver: bool, made_by: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_commit_was_applied_and_its_answer_lost_is_not_made_again() {
+async fn a_step_whose_commit_was_applied_and_its_answer_lost_is_not_made_again_on_postgres() {
     cut_at_the_commit(true, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_commit_never_arrived_is_undone_and_made_again() {
+async fn a_step_whose_commit_never_arrived_is_undone_and_made_again_on_postgres() {
     cut_at_the_commit(false, 2).await;
 }
 
@@ -114,7 +114,7 @@ async fn all_bounds(ctx: Ctx, _nothing: ()) -> Result<[Vec<i64>; 2]> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_ends_a_transaction_that_is_idle_or_waits_for_a_lock_for_longer_than_the_lease_is_good() {
+async fn postgres_is_told_to_bear_with_a_transaction_no_longer_than_the_lease_is_good_and_it_may_take() {
     let (place, settings) = (Place::postgres_at(&shared::postgres()), leased());
     let most = [settings.lease.self_fence, Duration::from_secs(2)].map(|most| i64::try_from(most.as_millis()).unwrap());
     let lobster = place.open().settings(settings).task(all_bounds).start().await.unwrap();

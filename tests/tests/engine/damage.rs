@@ -317,7 +317,7 @@ on_shared! {
     fn a_run_that_was_forked_under_its_holder_ends_when_it_is_cancelled(store) {
         block_on(forked_under_its_holder(&store(), true));
     }
-    fn a_cancelled_run_needs_no_room_and_no_recording_to_end(store) {
+    fn a_cancelled_suspect_needs_no_room_and_no_recording_to_end(store) {
         block_on(cancelled_without_room(store()));
     }
     fn a_database_of_a_newer_version_is_refused_and_left_untouched(store) {

@@ -84,13 +84,14 @@ impl Connection {
         let mut mood = self.mood.clone();
         let (mut held, mut recent, mut buffer, mut open) = (Held::default(), Vec::new(), vec![0; 16 << 10], true);
         while open || !held.is_empty() {
-            let Mood { hold_to_server, hold_to_client, hold_back, delay, .. } = *mood.borrow_and_update();
+            let Mood { hold_to_server, hold_to_client, hold_back, .. } = *mood.borrow_and_update();
             let (holds, last) = if way == Way::ToServer { (hold_to_server, hold_back) } else { (hold_to_client, 0) };
             tokio::select! {
                 read = from.read(&mut buffer), if open && held.has_room() => {
                     let chunk = &buffer[..read.map_err(|_| Why::Done)?];
                     open = !chunk.is_empty();
-                    held.push(chunk, delay);
+                    // As it is now: it may have changed while nothing came.
+                    held.push(chunk, mood.borrow().delay);
                     if way == Way::ToServer && let Some(sprung) = self.shared.trap.springs(&mut recent, chunk) {
                         return Err(Why::Trap(sprung, held.into_bytes()));
                     }

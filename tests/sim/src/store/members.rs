@@ -69,6 +69,10 @@ impl Members for SimStore {
         self.memory().history()
     }
 
+    fn release(&self, incarnation: Incarnation) {
+        self.memory().release(incarnation);
+    }
+
     async fn leave(&self, incarnation: Incarnation) -> Result<()> {
         self.op(Call::Leave, incarnation, move |world| Box::pin(async move { world.memory.leave(incarnation).await })).await
     }

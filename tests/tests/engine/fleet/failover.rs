@@ -202,7 +202,7 @@ async fn a_late_result_releases_no_run_of_which_a_promoted_postgres_lacks_someth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_runs_were_taken_over_before_the_promotion_does_not_go_on_with_them() {
+async fn a_process_whose_runs_were_taken_over_before_postgres_was_promoted_does_not_go_on_with_them() {
     let server = Postgres::start(Durability::Full).unwrap();
     let (url, standby) = (server.fresh_database(), server.standby(false));
     let (near, far) = (Proxy::start(address(&server)), Proxy::start(address(&server)));
@@ -243,7 +243,7 @@ async fn a_process_whose_runs_were_taken_over_before_the_promotion_does_not_go_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_synchronous_replication_a_promotion_holds_nothing_and_runs_go_on_in_place() {
+async fn with_synchronous_replication_a_promoted_postgres_holds_nothing_and_runs_go_on_in_place() {
     let server = Postgres::start(Durability::Full).unwrap();
     let (url, standby) = (server.fresh_database(), server.standby(true));
     let proxy = Proxy::start(address(&server));

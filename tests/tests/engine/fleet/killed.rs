@@ -68,6 +68,8 @@ async fn postgres_that_is_killed_under_living_owners_is_given_again_what_it_had_
         settings.run.executing = 1;
         // A slow machine does not lose it.
         (settings.lease.ttl, settings.lease.self_fence) = (Duration::from_secs(20), Duration::from_secs(12));
+        // Nor the window in which a call may start once its intent is on its way.
+        settings.lease.renew = Duration::from_secs(2);
         let lobster = place.open().settings(settings).task(ticks).start().await.unwrap();
         owners.push((place, lobster));
         proxies.push(proxy);
@@ -103,7 +105,7 @@ async fn postgres_that_is_killed_under_living_owners_is_given_again_what_it_had_
         proxies.iter().for_each(Proxy::pass);
     }
     assert!(lost.iter().all(|lost| *lost > 0), "rows that the server has lost, by owner: {lost:?}");
-    until_beaten(&look, 5);
+    until_beaten(&look, 2);
     assert_eq!((living(&look), ask(&look, "SELECT owner FROM lobster.runs ORDER BY owner")), before, "nobody was evicted");
 
     for (world, run) in worlds.iter().zip(&runs) {
