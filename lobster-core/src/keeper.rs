@@ -162,9 +162,11 @@ async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>, away: bool) {
     let (over, mut next) = (shared.member().incarnation, fresh(&shared.host));
     while !shared.stopping() {
         // First it lets go of its name: nobody is given one that is held.
-        let left = match away {
-            true => shared.tiers.members.leave(over).await,
-            false => Ok(shared.tiers.members.release(over)),
+        let left = if away {
+            shared.tiers.members.leave(over).await
+        } else {
+            shared.tiers.members.release(over);
+            Ok(())
         };
         let joined = match left {
             Ok(()) => join(&shared.tiers, &shared.settings, &shared.registry, fixed_name.clone(), next).await,
