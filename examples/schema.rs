@@ -19,15 +19,29 @@ schema verify URL ROLE          looks whether the role that the URL names has wh
 
 A URL is postgres://user@host/database, with ?lobster_schema=SCHEMA for another name than `lobster`.";
 
+/// What an installation may be called.
+fn named(schema: &str) -> anyhow::Result<&str> {
+    Options::from_url("postgres://localhost/any")?.schema(schema)?;
+    Ok(schema)
+}
+
+fn print(statements: &str) -> anyhow::Result<()> {
+    if statements.is_empty() {
+        bail!("nothing is newer than that version");
+    }
+    print!("{statements}");
+    Ok(())
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["sql"] => print!("{}", postgres::sql(SCHEMA, 0)),
-        ["sql", schema] => print!("{}", postgres::sql(schema, 0)),
-        ["sql", schema, from] => print!("{}", postgres::sql(schema, from.parse().context("FROM is a version: a number")?)),
-        ["roles"] => print!("{}", postgres::roles(SCHEMA)),
-        ["roles", schema] => print!("{}", postgres::roles(schema)),
+        ["sql"] => print(&postgres::sql(SCHEMA, 0))?,
+        ["sql", schema] => print(&postgres::sql(named(schema)?, 0))?,
+        ["sql", schema, from] => print(&postgres::sql(named(schema)?, from.parse().context("FROM is a version: a number")?))?,
+        ["roles"] => print(&postgres::roles(SCHEMA))?,
+        ["roles", schema] => print(&postgres::roles(named(schema)?))?,
         ["migrate", url] => {
             Postgres::migrate(Options::from_url(url)?, Arc::new(OsHost::current().context("it runs inside a runtime")?)).await?;
             println!("the schema is of the version of this program");

@@ -27,20 +27,21 @@ fn what_is_printed_makes_an_installation_on_postgres_that_a_worker_can_use() {
         let (fitted, said) = schema(&["verify", &worker, role]);
         assert_eq!(fitted, fits, "{role}: {said}");
     }
-    assert_eq!(schema(&["sql", "shop", "1"]), (true, String::new()), "nothing is newer");
+    for (arguments, why) in [(["sql", "shop", "1"], "nothing is newer"), (["sql", "Shop", "0"], "lower-case")] {
+        let (printed, said) = schema(&arguments);
+        assert!(!printed && said.contains(why), "{said}");
+    }
 }
 
 #[test]
 fn what_is_applied_to_postgres_is_there_and_nothing_is_done_twice() {
     let url = shared::postgres();
     let tables = || sql(&url, "SELECT count(*), min(oid) FROM pg_class WHERE relnamespace = 'lobster'::regnamespace").unwrap();
-    for _ in 0..2 {
-        let (applied, said) = schema(&["migrate", &url]);
-        assert!(applied, "{said}");
-    }
-    let before = tables();
     // Whatever processes are told to do by themselves.
-    assert!(schema(&["migrate", &format!("{url}?lobster_migrate=false")]).0);
+    let (applied, said) = schema(&["migrate", &format!("{url}?lobster_migrate=false")]);
+    assert!(applied, "{said}");
+    let before = tables();
+    assert!(schema(&["migrate", &url]).0);
     assert_eq!(tables(), before);
     let (nothing, help) = schema(&[]);
     assert!(!nothing && help.contains("schema migrate URL"), "{help}");

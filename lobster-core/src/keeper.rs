@@ -9,7 +9,7 @@ use crate::{
     live::Interrupt,
     path::fold,
     registry::Registry,
-    settings::Settings,
+    settings::{LeaseSettings, Settings},
     spec::fraction,
 };
 use lobster_store::{
@@ -112,7 +112,7 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> Kept {
         // or are about to, because it was not heard in time.
         Ok(Renewed::Good)
             if shared.tiers.members.history() != history
-                && shared.lease.silent(shared.host.boot()) + lease.renew.min(lease.ttl / 4) >= lease.ttl =>
+                && shared.lease.silent(shared.host.boot()) + heard_within(lease) >= lease.ttl =>
         {
             tracing::error!("the store may have lost that this incarnation was revoked, before another of its servers took over");
             Kept::Away
@@ -129,13 +129,18 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> Kept {
     }
 }
 
+/// So long may vouching take.
+fn heard_within(lease: &LeaseSettings) -> Duration {
+    lease.renew.min(lease.ttl / 4)
+}
+
 /// Tells a store whose history has changed what this process knows of it to be stored. `false`: it was not heard.
 async fn vouch(shared: &Shared) -> bool {
     // The next renewal does not wait for it.
     let answer = tokio::select! {
         biased;
         answer = shared.tiers.journal.vouch(shared.vouched()) => answer,
-        () = shared.host.sleep(shared.settings.lease.renew) => Err(Failed::Unknown("that took longer than a renewal may".into())),
+        () = shared.host.sleep(heard_within(&shared.settings.lease)) => Err(Failed::Unknown("that took longer than it may".into())),
     };
     match answer {
         Ok(lacking) => {
@@ -158,36 +163,38 @@ async fn vouch(shared: &Shared) -> bool {
 
 /// As another incarnation. `away`: the store may take the former one for one that lives.
 async fn rejoin(shared: &Arc<Shared>, fixed_name: Option<String>, away: bool) {
-    let mut tries: u32 = 0;
-    let (over, mut next) = (shared.member().incarnation, fresh(&shared.host));
+    let (over, mut next, mut tries) = (shared.member().incarnation, fresh(&shared.host), 0_u32);
     while !shared.stopping() {
-        // First it lets go of its name: nobody is given one that is held.
-        let left = if away {
-            shared.tiers.members.leave(over).await
-        } else {
-            shared.tiers.members.release(over);
-            Ok(())
-        };
-        let joined = match left {
-            Ok(()) => join(&shared.tiers, &shared.settings, &shared.registry, fixed_name.clone(), next).await,
-            Err(error) => Err(error),
-        };
-        match joined {
-            Ok(member) => {
-                shared.replace(member);
-                renew(shared, 1, shared.tiers.members.history()).await;
-                shared.work.notify_one();
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "this node could not join again; tried again");
-                if !matches!(error, Failed::Unknown(_)) {
-                    next = fresh(&shared.host);
+        let error = match let_go(shared, over, away).await {
+            Ok(()) => match join(&shared.tiers, &shared.settings, &shared.registry, fixed_name.clone(), next).await {
+                Ok(member) => {
+                    shared.replace(member);
+                    renew(shared, 1, shared.tiers.members.history()).await;
+                    shared.work.notify_one();
+                    return;
                 }
-                tries += 1;
-                let wait = Duration::from_millis(20).saturating_mul(1 << tries.min(8));
-                shared.host.sleep(wait.min(shared.settings.lease.renew)).await;
-            }
-        }
+                // The same again finds what it took; otherwise it took nothing.
+                Err(error @ Failed::Unknown(_)) => error,
+                Err(error) => {
+                    next = fresh(&shared.host);
+                    error
+                }
+            },
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "this node could not join again; tried again");
+        tries += 1;
+        let wait = Duration::from_millis(20).saturating_mul(1 << tries.min(8));
+        shared.host.sleep(wait.min(shared.settings.lease.renew)).await;
     }
+    shared.tiers.members.release(next);
+}
+
+/// Lets go of the name of an incarnation that is over: nobody is given one that is held.
+async fn let_go(shared: &Shared, over: Incarnation, away: bool) -> Result<(), Failed> {
+    if away {
+        return shared.tiers.members.leave(over).await;
+    }
+    shared.tiers.members.release(over);
+    Ok(())
 }

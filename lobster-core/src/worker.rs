@@ -81,7 +81,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 continue;
             }
             None => {
-                let limit = shared.slots.free().min(limits::BATCH_RUNS);
+                // What ends aside takes no slot, but is not without number either.
+                let asides = shared.asides.lock().expect("no code that can panic runs under this lock").len();
+                let room = (2 * shared.settings.run.executing).saturating_sub(asides);
+                let limit = shared.slots.free().min(room).min(limits::BATCH_RUNS);
                 let grants = claim(&shared, limit, false).await;
                 more = !grants.is_empty() && grants.len() == limit;
                 if grants.is_empty() && shared.slots.busy() == 0 {
@@ -106,9 +109,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.no_strays(now);
             }
         }
-        // What ends aside takes no slot, and not more of the store than what is executed.
-        let asides = shared.asides.lock().expect("no code that can panic runs under this lock").len();
-        if more && (suspect.is_some() || shared.slots.free() > 0) && asides < shared.settings.run.executing {
+        if more && (suspect.is_some() || shared.slots.free() > 0) {
             continue;
         }
         tokio::select! {

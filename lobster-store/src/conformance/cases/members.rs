@@ -63,6 +63,19 @@ pub async fn a_name_is_free_after_a_farewell(world: World) {
     assert_eq!(world.node().await.joined.name, slot.joined.name, "and so is a slot");
 }
 
+pub async fn a_name_is_free_when_whoever_was_revoked_is_released(world: World) {
+    let named = || NewNode { name: Some("anna".to_owned()), ..world.new_node() };
+    let (first, slot) = (world.join(named()).await, world.node().await);
+    for node in [&first, &slot] {
+        assert_eq!(silence(&world, node.incarnation, 0, Duration::ZERO).await, FAILED);
+        node.tiers.members.release(node.incarnation);
+        node.tiers.members.release(node.incarnation);
+    }
+    assert_eq!(world.join(named()).await.joined.name, "anna");
+    assert_eq!(world.node().await.joined.name, slot.joined.name, "and so is a slot");
+    assert_eq!(peer(&world, first.incarnation).await.state, NodeState::Failed, "its row is left as it is");
+}
+
 pub async fn a_name_is_free_after_a_death(world: World) {
     let named = || NewNode { name: Some("anna".to_owned()), ..world.new_node() };
     let (first, slot) = (world.join(named()).await, world.node().await);

@@ -184,6 +184,7 @@ macro_rules! conformance {
                     a_failed_node_does_not_leave
                     a_living_process_is_not_revoked_as_dead
                     a_name_is_free_after_a_farewell
+                    a_name_is_free_when_whoever_was_revoked_is_released
                     a_name_that_a_living_process_has_is_refused
                     a_new_incarnation_is_nobodys_heir
                     a_node_that_joined_is_seen_by_all
