@@ -84,6 +84,19 @@ fn deafen(url: &str, standby: &Postgres) {
     while sql(url, "SELECT count(*) FROM pg_stat_replication").unwrap() != "0" {}
 }
 
+/// The server dies, and the way of a process leads to its standby.
+fn fail_over(server: &Postgres, standby: &Postgres, proxy: &Proxy) {
+    server.kill();
+    standby.promote();
+    proxy.lead_to(address(standby));
+    proxy.cut();
+}
+
+/// The same database on its standby.
+fn on(standby: &Postgres, url: &str) -> String {
+    format!("postgres://lobster@{}/{}", address(standby), url.rsplit('/').next().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_records_a_promoted_postgres_lacks_is_held_and_its_calls_are_not_made_again() {
     let server = Postgres::start(Durability::Full).unwrap();
@@ -99,10 +112,7 @@ async fn a_run_whose_records_a_promoted_postgres_lacks_is_held_and_its_calls_are
     deafen(&url, &standby);
     happen(&world, "go 1");
     until(&world, "pay 2", 1).await;
-    server.kill();
-    standby.promote();
-    proxy.lead_to(address(&standby));
-    proxy.cut();
+    fail_over(&server, &standby, &proxy);
     happen(&world, "go 2");
 
     let reason = held(&place, &lobster, run.id()).await;
@@ -137,10 +147,7 @@ async fn runs_whose_claims_a_promoted_postgres_lacks_are_held_before_another_nod
     (1..=3).for_each(|n| _ = happen(&ended, format!("go {n}")));
     assert_eq!(over.outcome().await.unwrap(), 3);
     until(&calling, "pay 1", 1).await;
-    server.kill();
-    standby.promote();
-    proxy.lead_to(address(&standby));
-    proxy.cut();
+    fail_over(&server, &standby, &proxy);
     // Another host, which knows nothing of all this.
     let direct = Proxy::start(address(&standby));
     let elsewhere = Place::postgres_at(&direct.url_through(&url));
@@ -175,16 +182,13 @@ async fn a_late_result_releases_no_run_of_which_a_promoted_postgres_lacks_someth
     // Nothing on the standby tells of the second.
     happen(&world, "both");
     until(&world, "wire 2", 1).await;
-    server.kill();
-    standby.promote();
-    proxy.lead_to(address(&standby));
-    proxy.cut();
+    fail_over(&server, &standby, &proxy);
     let reason = held(&place, &lobster, run.id()).await;
     assert!(reason.contains("forked recording"), "{reason}");
 
     // The late result of the first is kept, and wakes nobody; no person's word does either.
     happen(&world, "go 1");
-    let there = format!("postgres://lobster@{}/{}", address(&standby), url.rsplit('/').next().unwrap());
+    let there = on(&standby, &url);
     while sql(&there, "SELECT count(*) FROM lobster.verdicts_in").unwrap() != "1" {}
     let client: &Client = &lobster;
     let shown = client.show(run.id()).await.unwrap();
@@ -226,7 +230,7 @@ async fn a_process_whose_runs_were_taken_over_before_postgres_was_promoted_does_
 
     // The first that finds the new server is the one that does not know: it gives back what it takes for its own.
     let joined = "SELECT count(*) FROM lobster.nodes";
-    let there = format!("postgres://lobster@{}/{}", address(&standby), url.rsplit('/').next().unwrap());
+    let there = on(&standby, &url);
     assert_eq!(sql(&there, joined).unwrap(), "1");
     near.lead_to(address(&standby));
     near.black(false);
@@ -257,10 +261,7 @@ async fn with_synchronous_replication_a_promoted_postgres_holds_nothing_and_runs
     until(&worlds[0], "pay 2", 1).await;
     until(&worlds[1], "wire 1", 1).await;
     until(&worlds[1], "wire 2", 1).await;
-    server.kill();
-    standby.promote();
-    proxy.lead_to(address(&standby));
-    proxy.cut();
+    fail_over(&server, &standby, &proxy);
     for n in 1..=3 {
         worlds.iter().for_each(|world| _ = happen(world, format!("go {n}")));
     }
