@@ -125,13 +125,17 @@ impl Postgres {
             let args = args.with(hold.epoch.cast_signed()).with(i64::from(deltas.crc)).with(deltas.body.as_ref());
             args.with(i64::from(new.mark)).with(word.as_str()).done()
         };
-        let recorded = match transaction.query(&self.text(RECORD), record).await {
+        let recorded = match transaction.is_whole().await {
+            Ok(true) => transaction.query(&self.text(RECORD), record).await.map(|rows| !rows.is_empty()),
+            other => other,
+        };
+        let recorded = match recorded {
             Err(Failed::Internal(why)) if why.contains("(25P02)") => {
                 return Ok(Transacted::Failed("a statement of the step had failed, and its transaction with it".to_owned()));
             }
             recorded => recorded?,
         };
-        if recorded.is_empty() {
+        if !recorded {
             return Err(Failed::Refused(
                 "the step ended its transaction by itself, so nothing can be recorded with it".to_owned(),
             ));

@@ -256,6 +256,20 @@ impl Lent<'_> {
         self.connection = Some(connection);
     }
 
+    /// Is a transaction still what somebody left in it who was lent its connection? Where he cannot have left one session for another
+    /// without its statements telling, nothing is asked.
+    pub(super) async fn is_whole(&mut self) -> Result<bool> {
+        let pool = self.pool;
+        if !pool.pooled {
+            return Ok(true);
+        }
+        let whole = pool.within(Stage::Read, is_in_transaction(self.connection()?)).await;
+        if !matches!(whole, Ok(true)) {
+            self.connection = None;
+        }
+        whole
+    }
+
     /// One statement of a transaction.
     pub(super) async fn query(&mut self, text: &str, args: impl Fn() -> PgArguments) -> Result<Vec<PgRow>> {
         let pool = self.pool;
@@ -291,6 +305,16 @@ impl Lent<'_> {
             let open = Open { connection, timeline: self.timeline };
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push((open, now));
         }
+    }
+}
+
+/// Asked without preparing anything: behind a pooler, outside of a transaction, each message may go to another session, and what was
+/// prepared in one is unknown in the next, or somebody else's statement.
+pub(super) async fn is_in_transaction(connection: &mut PgConnection) -> Result<bool> {
+    match connection.execute("SAVEPOINT lobster; RELEASE SAVEPOINT lobster").await {
+        Ok(_) => Ok(true),
+        Err(error) if failure::told(&error).is_some_and(|told| told.code() == "25P01") => Ok(false),
+        Err(error) => Err(failure::of(Stage::Read, &error)),
     }
 }
 

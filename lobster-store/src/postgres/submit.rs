@@ -7,6 +7,7 @@ use super::{
     business::connection,
     failure::{self, Stage},
     journal::LOCK,
+    pool::is_in_transaction,
     sql::{Args, get, get_run},
     times::{SERVER_MS, Times},
 };
@@ -96,6 +97,10 @@ impl Postgres {
     pub(super) async fn submit_run_in(&self, transaction: &mut Business, run: NewRun) -> Result<Submitted> {
         let strange = || Failed::Refused("this is no transaction of this store: it takes one of PostgreSQL".to_owned());
         let connection = connection(transaction).ok_or_else(strange)?;
+        let outside = || Failed::Refused("this connection is not inside of a transaction".to_owned());
+        if self.options.pooled && !is_in_transaction(connection).await? {
+            return Err(outside());
+        }
         let word = run.id.to_string();
         let enter = Args::default().with(self.text("@meta")).with(word.as_str()).done();
         if !flags::<1>(&self.ask(connection, ENTER, enter).await?)?[0] {
@@ -116,7 +121,7 @@ impl Postgres {
             let why = Args::default().with(settings[0]).with(settings[1]).done();
             match flags::<2>(&self.ask(connection, WHY_NOT, why).await?)? {
                 [true, true] => {}
-                [true, false] => return Err(Failed::Refused("this connection is not inside of a transaction".to_owned())),
+                [true, false] => return Err(outside()),
                 [false, _] => return Err(Failed::Refused("this transaction is of another installation's database".to_owned())),
             }
             let known = Known::read(&self.ask(connection, &find(), find_args(&[&run])).await?)?;

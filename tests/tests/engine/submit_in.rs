@@ -242,6 +242,7 @@ mod postgres {
     use super::*;
     use lobster_core::Handle;
     use sqlx::{Connection, Executor, PgConnection, Postgres, Transaction};
+    use tokio::task::JoinSet;
 
     /// A database with orders of its own, a client that executes nothing, and connections of the application.
     struct Shop {
@@ -254,10 +255,15 @@ mod postgres {
             let place = Place::postgres();
             let client = place.open().connect().await.unwrap();
             let shop = Self { place, client };
-            shop.connect().await.execute("CREATE TABLE orders (item TEXT)").await.unwrap();
+            shop.look().await.execute("CREATE TABLE orders (item TEXT)").await.unwrap();
             shop
         }
+        /// As the application: behind a pooler, by it.
         async fn connect(&self) -> PgConnection {
+            connect(&self.place).await
+        }
+        /// To look on, with a session to itself.
+        async fn look(&self) -> PgConnection {
             PgConnection::connect(self.place.database()).await.unwrap()
         }
         fn order(&self) -> Order {
@@ -269,14 +275,20 @@ mod postgres {
             self.client.submit_in(tx, ship, order.clone()).key(order.shipment()).await
         }
         async fn orders(&self) -> i64 {
-            sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(&mut self.connect().await).await.unwrap()
+            sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(&mut self.look().await).await.unwrap()
         }
         /// Waits until somebody waits for somebody else's transaction.
         async fn until_somebody_waits(&self) {
-            let mut look = self.connect().await;
+            let mut look = self.look().await;
             let text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
             while sqlx::query_scalar::<_, i64>(text).fetch_one(&mut look).await.unwrap() == 0 {}
         }
+    }
+
+    /// The way of the engine, without what its URL says to it alone.
+    async fn connect(place: &Place) -> PgConnection {
+        let url = place.url().split('?').next().unwrap();
+        PgConnection::connect(url).await.unwrap()
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -442,6 +454,19 @@ mod postgres {
             assert_eq!(shop.client.find(order.shipment()).await.unwrap(), None);
         };
         refused(&mut connection).await;
+        // Many at once: behind a pooler, each message of one may go to the session that another has just used.
+        let mut many = JoinSet::new();
+        for _ in 0..16 {
+            let (client, order, mut connection) = (shop.client.clone(), shop.order(), shop.connect().await);
+            many.spawn(async move {
+                let key = order.shipment();
+                client.submit_in(&mut connection, ship, order).key(key).await.unwrap_err()
+            });
+        }
+        while let Some(error) = many.join_next().await {
+            let error = error.unwrap();
+            assert!(error.to_string().contains("not inside of a transaction"), "{error}");
+        }
         // One that sqlx believes to be inside of a transaction, and is not any more.
         let mut tx = connection.begin().await.unwrap();
         tx.execute("COMMIT").await.unwrap();
@@ -460,8 +485,7 @@ mod postgres {
     async fn the_transaction_of_another_database_is_refused_and_goes_on() {
         let shop = Shop::open().await;
         let stranger = Place::postgres();
-        let url = stranger.database();
-        let mut connection = PgConnection::connect(url).await.unwrap();
+        let mut connection = connect(&stranger).await;
         let order = shop.order();
         for opened in [false, true] {
             if opened {
@@ -494,7 +518,8 @@ mod postgres {
             .unwrap();
         shop.client.submit_in(&mut tx, ship, order.clone()).key(order.shipment()).await.unwrap();
         for (name, expected) in [("search_path", "\"\""), ("synchronous_commit", "local"), ("lock_timeout", "7s")] {
-            let found: String = sqlx::query_scalar("SELECT current_setting($1)").bind(name).fetch_one(&mut *tx).await.unwrap();
+            let setting = sqlx::query_scalar::<_, String>("SELECT current_setting($1)").bind(name).persistent(false);
+            let found = setting.fetch_one(&mut *tx).await.unwrap();
             assert_eq!(found, expected, "{name}");
         }
         tx.commit().await.unwrap();

@@ -257,9 +257,16 @@ async fn what_fails_is_undone_and_tried_again(bank: Bank) {
     let RunFailed::Failed(failed) = outcome("fatal").await.unwrap_err() else { panic!("the step failed") };
     assert_eq!((failed.kind(), failed.message()), (StepFailedKind::Fatal, "never"));
     assert_eq!(bank.cents().await, [applied, 0, 0], "what a failed step wrote is undone");
-    // Whoever commits by himself has committed: but nothing says that the step is done.
-    let RunFailed::Failed(failed) = outcome("commit").await.unwrap_err() else { panic!("the step failed") };
-    assert!(failed.message().contains("ended its transaction by itself"), "{failed}");
+    // Whoever commits by himself has committed: but nothing says that the step is done. Many at once: behind a pooler, what comes after
+    // each COMMIT then goes to sessions of others.
+    let mut runs = Vec::new();
+    for _ in 0..16 {
+        runs.push(lobster.submit(bad, Bad { world: format!("{world} commit"), how: "commit".into() }).await.unwrap());
+    }
+    for run in runs {
+        let RunFailed::Failed(failed) = run.outcome().await.unwrap_err() else { panic!("the step failed") };
+        assert!(failed.message().contains("ended its transaction by itself"), "{failed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
