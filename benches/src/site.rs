@@ -92,6 +92,19 @@ impl Place {
             _ => Err("there is no database here".into()),
         }
     }
+
+    /// A connection to another database of the server, and the name of this one.
+    pub async fn beside(&self) -> Result<(PgConnection, String)> {
+        match self {
+            Place::Schema { url, .. } => {
+                let options = url.parse::<PgConnectOptions>()?.disable_statement_logging();
+                let name = options.get_database().unwrap_or_default().to_owned();
+                let other = if name == "postgres" { "template1" } else { "postgres" };
+                Ok((options.database(other).connect().await?, name))
+            }
+            _ => Err("there is no database here".into()),
+        }
+    }
 }
 
 /// A directory of this process beside the build's results, and a server if the store wants one.

@@ -2,6 +2,9 @@
 //! is ever written. The whole `navaids` example, as a person starts it: real processes, real kills.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
+#[cfg(feature = "postgres")]
+mod at_server;
+
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
@@ -137,8 +140,8 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
 /// The same with the records on a server.
 #[cfg(feature = "postgres")]
 mod postgres {
+    use super::at_server::postgres;
     use super::{Job, imported_twice, killed_twenty_times};
-    use lobster_servers::shared::postgres;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_whole_file_is_imported_and_the_next_time_again() {

@@ -2,6 +2,9 @@
 //! `orders` example, as a person starts it: real processes, real kills, the ledger apart.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
+#[cfg(feature = "postgres")]
+mod at_server;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -233,8 +236,8 @@ async fn by_hand_or_by_macros(db: String) {
 /// The same with the records on a server.
 #[cfg(feature = "postgres")]
 mod postgres {
+    use super::at_server::postgres;
     use super::{Job, ORDINARY, begun_again, by_hand_or_by_macros, interrupted, shared_by_four};
-    use lobster_servers::shared::postgres;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_whole_book_is_served_once_and_a_second_run_finds_nothing_to_do() {

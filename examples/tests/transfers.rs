@@ -2,6 +2,9 @@
 //! `transfers` example, as a person starts it: real processes, real kills.
 #![allow(clippy::disallowed_methods, reason = "an application is free to spawn and read clocks")]
 
+#[cfg(feature = "postgres")]
+mod at_server;
+
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
 
@@ -124,8 +127,8 @@ async fn an_interrupt_drains_and_the_next_run_goes_on() {
 /// The same at a server, where the orders are taken in transactions of the shop's own.
 #[cfg(feature = "postgres")]
 mod postgres {
+    use super::at_server::postgres;
     use super::{Job, interrupted, killed_ten_times, made_once_and_never_again};
-    use lobster_servers::shared::postgres;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_transfer_is_made_once_and_a_second_run_finds_nothing_to_do() {

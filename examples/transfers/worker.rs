@@ -55,7 +55,8 @@ async fn take(client: &Client, db: &str, orders: Vec<i64>) -> anyhow::Result<()>
             use sqlx::Connection;
             for number in orders {
                 let mut tx = connection.begin().await?;
-                sqlx::query(ADD_ORDER).bind(number).execute(&mut *tx).await?;
+                // Not prepared under a name, as in the steps.
+                sqlx::query(ADD_ORDER).bind(number).persistent(false).execute(&mut *tx).await?;
                 client.submit_in(&mut tx, transfer, number).key(crate::tasks::transfer_key(number)).await?;
                 tx.commit().await?;
                 client.nudge();

@@ -14,7 +14,7 @@ use crate::{
 };
 use lobster_store::{
     contract::{
-        Wall,
+        Epoch, Wall,
         record::{Attempt, Came, Changed, Fact, Fate, Intent, Round, StepName, Which, Window},
     },
     planted,
@@ -112,6 +112,8 @@ pub(crate) struct Start {
     pub due: Option<Wall>,
     /// A call may have happened.
     pub doubt: Option<Doubt>,
+    /// Of the last intent.
+    pub epoch: Option<Epoch>,
 }
 
 /// An intent whose call may have happened.
@@ -319,6 +321,7 @@ pub(crate) fn start_of(known: &Known) -> Start {
     if let Some((_, intent)) = known.intent.as_deref() {
         start.attempts = intent.attempt;
         start.generation = intent.generation;
+        start.epoch = Some(intent.epoch);
     }
     if let Some((seq, attempt)) = known.attempt.as_deref()
         && known.intent.as_deref().is_none_or(|(intent, _)| intent < seq)

@@ -294,7 +294,7 @@ impl StepCtx {
     pub fn attempt(&self) -> u32 {
         self.attempt.load(Ordering::Relaxed)
     }
-    /// May an earlier attempt of this call have happened?
+    /// May an earlier attempt of this call have happened? One that the store has lost, too.
     pub fn in_doubt(&self) -> bool {
         self.in_doubt
     }

@@ -192,9 +192,10 @@ impl Shared {
         runs.range((run, 0)..=(run, Epoch::MAX)).next_back().map(|(_, live)| live.clone())
     }
     /// What was stored, as far as it is known here, of the runs in memory and of those that left last: each under its highest epoch.
-    pub fn vouched(&self) -> Vec<Vouched> {
-        // In this order: one that leaves meanwhile is among both.
-        let here: Vec<_> = self.runs().iter().map(|live| live.vouched()).collect();
+    /// `held`: by a lease that never was in question.
+    pub fn vouched(&self, held: bool) -> Vec<Vouched> {
+        // In this order: one that leaves meanwhile is among both, and held no more.
+        let here: Vec<_> = self.runs().iter().map(|live| Vouched { held, ..live.vouched() }).collect();
         let gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock").clone();
         let mut known: BTreeMap<_, _> = gone_by.of.into_iter().map(|(run, (_, vouched))| (run, vouched)).collect();
         for of in here {
@@ -434,7 +435,7 @@ mod tests {
     use super::*;
 
     fn left(n: u64, epoch: Epoch, tail: u64) -> Vouched {
-        Vouched { run: RunId(uuid::Uuid::from_u64_pair(0, n)), epoch, tail, ended: false }
+        Vouched { run: RunId(uuid::Uuid::from_u64_pair(0, n)), epoch, tail, ended: false, held: false }
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act:
         attempts: start.attempts,
         generation: start.generation,
         sticky: start.doubt.is_some(),
+        lost: live.doubt.is_some_and(|epoch| start.epoch.is_none_or(|intent| intent <= epoch)),
         began: live.shared.host.wall(),
     };
     live.shared.host.spawn(Box::pin(conductor.run(start)));
@@ -137,6 +138,9 @@ struct Conductor {
     generation: u32,
     /// An earlier attempt of this generation may have happened.
     sticky: bool,
+    /// The store may have lost an attempt, and its intent. Once there is a word on it, calls go on as ever: a generation that was lost
+    /// as well has the key that the next one has.
+    lost: bool,
     began: Wall,
 }
 
@@ -216,6 +220,13 @@ impl Conductor {
         let mut late: u32 = 0;
         let (seq, intent, ended) = loop {
             let armed = self.arm().await?;
+            if self.lost {
+                // With an intent there is something that a verdict can speak of.
+                self.attempts += 1;
+                let (seq, intent) = (armed.seq, armed.intent);
+                let doubt = Doubt { seq, intent, windows: Vec::new(), died: true, verdict: None, probes: 0 };
+                return Ok(Phase::Doubt(Box::new(doubt)));
+            }
             shared.point("P13");
             match self.act(&armed).await {
                 Some(ended) => break (armed.seq, armed.intent, ended),
@@ -436,7 +447,7 @@ impl Conductor {
     // ---- in doubt ---------------------------------------------------------------------------------------------------
 
     async fn in_doubt(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
-        self.sticky = true;
+        (self.sticky, self.lost) = (true, false);
         if let Some(verdict) = doubt.verdict.take() {
             match verdict.happened {
                 Some(Happened::Result(StepResult { came: Some(came), .. })) => {
@@ -463,10 +474,11 @@ impl Conductor {
         match (self.spec.in_doubt, &mut self.ask) {
             (InDoubt::Retry, _) => Ok(Phase::Call),
             (InDoubt::Probe, Some(_)) => self.probe(doubt).await,
-            (InDoubt::Probe | InDoubt::Hold, _) => {
-                let why = if doubt.died { "the process ended between the call and its record" } else { "the call failed" };
-                self.hold(why)
-            }
+            (InDoubt::Probe | InDoubt::Hold, _) => self.hold(match (doubt.died, self.live.doubt) {
+                (true, Some(_)) => "a standby was promoted that may have lost that it was made",
+                (true, None) => "the process ended between the call and its record",
+                (false, _) => "the call failed",
+            }),
         }
     }
 

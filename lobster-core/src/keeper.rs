@@ -67,11 +67,11 @@ pub(crate) async fn run(shared: Arc<Shared>, fixed_name: Option<String>, mut his
         let now = shared.tiers.members.history();
         if now != history {
             let began = shared.host.boot();
-            let mut heard = vouch(&shared).await;
+            let mut heard = vouch(&shared, over).await;
             // An incarnation that is over vouches for its runs before it lets go of them; one that lives, again at its next renewal.
             while !heard && over && !shared.stopping() && shared.host.boot().since(began) < shared.settings.lease.ttl {
                 shared.host.sleep(shared.settings.lease.renew / 4).await;
-                heard = vouch(&shared).await;
+                heard = vouch(&shared, over).await;
             }
             history = if heard { now } else { history };
             spent = shared.host.boot().since(began);
@@ -110,10 +110,7 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> Kept {
     match answer {
         // By the time it has vouched, others may have taken its runs over, where the store that takes this renewal may know nothing of it;
         // or are about to, because it was not heard in time.
-        Ok(Renewed::Good)
-            if shared.tiers.members.history() != history
-                && shared.lease.silent(shared.host.boot()) + heard_within(lease) >= lease.ttl =>
-        {
+        Ok(Renewed::Good) if shared.tiers.members.history() != history && away(shared) => {
             tracing::error!("the store may have lost that this incarnation was revoked, before another of its servers took over");
             Kept::Away
         }
@@ -129,17 +126,24 @@ pub(crate) async fn renew(shared: &Shared, seq: u64, history: u64) -> Kept {
     }
 }
 
+/// Was this process silent for so long that others may have taken its runs over, or are about to?
+fn away(shared: &Shared) -> bool {
+    let lease = &shared.settings.lease;
+    shared.lease.silent(shared.host.boot()) + heard_within(lease) >= lease.ttl
+}
+
 /// So long may vouching take.
 fn heard_within(lease: &LeaseSettings) -> Duration {
     lease.renew.min(lease.ttl / 4)
 }
 
-/// Tells a store whose history has changed what this process knows of it to be stored. `false`: it was not heard.
-async fn vouch(shared: &Shared) -> bool {
+/// Tells a store whose history has changed what this process knows of it to be stored, by an incarnation that is `over` or lives. `false`:
+/// it was not heard.
+async fn vouch(shared: &Shared, over: bool) -> bool {
     // The next renewal does not wait for it.
     let answer = tokio::select! {
         biased;
-        answer = shared.tiers.journal.vouch(shared.vouched()) => answer,
+        answer = shared.tiers.journal.vouch(shared.vouched(!over && !away(shared))) => answer,
         () = shared.host.sleep(heard_within(&shared.settings.lease)) => Err(Failed::Unknown("that took longer than it may".into())),
     };
     match answer {

@@ -60,6 +60,8 @@ pub(crate) struct Live {
     /// Version that submitted the run.
     pub version: u32,
     pub slot: usize,
+    /// What happened up to this epoch may be lost: see [`Grant::doubt`](lobster_store::contract::Grant::doubt).
+    pub doubt: Option<Epoch>,
     pub shared: Arc<Shared>,
     inner: Mutex<Inner>,
     /// How much of the author's code the engine's tasks are in at this moment.
@@ -326,6 +328,7 @@ impl Live {
             incarnation,
             version: grant.task.version,
             slot,
+            doubt: grant.doubt,
             shared,
             inner: Mutex::new(inner),
             acting: Mutex::new(0),
@@ -414,7 +417,7 @@ impl Live {
     pub fn vouched(&self) -> Vouched {
         let inner = self.lock();
         let ended = matches!((&inner.then, inner.then_state), (Some(Then::Finish { .. }), ThenState::Done));
-        Vouched { run: self.run, epoch: self.epoch, tail: inner.synced, ended }
+        Vouched { run: self.run, epoch: self.epoch, tail: inner.synced, ended, held: false }
     }
 
     /// The moment by which everything that has begun on tasks of the engine comes to its end.

@@ -1,5 +1,5 @@
 //! The PostgreSQL tier keeps the contract: the whole suite, each case in a database of its own, or on a server of its own where the
-//! store has to crash. Once as a role that may do no more than a worker, once behind PgBouncer.
+//! store has to crash. As a role that may do no more than a worker, once at the server, once behind PgBouncer.
 #![cfg(feature = "postgres")]
 
 use async_trait::async_trait;
@@ -47,12 +47,15 @@ impl OnServer {
         thread::current().name().is_some_and(|name| name.contains(word))
     }
 
-    /// Cases that crash the store have a server of their own, so that other tests do not notice.
+    /// For a role with the rights of a worker, which somebody else gave it. Cases that crash the store have a server of their own, so that
+    /// other tests do not notice.
     fn database() -> (Option<server::Postgres>, String) {
         let crashes = Self::is("crash_store::");
         let own = crashes.then(|| server::Postgres::start(Durability::Full).expect("a private server can be started"));
         let url = own.as_ref().map_or_else(shared::postgres, server::Postgres::fresh_database);
-        (own, url)
+        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
+        let worker = shared::as_member(&url, "lobster_worker", &schema);
+        (own, worker)
     }
 
     fn new(own: Option<server::Postgres>, url: &str, pooler: Option<PgBouncer>) -> Self {
@@ -62,22 +65,19 @@ impl OnServer {
         Self { options, _local: local, own, _pooler: pooler }
     }
 
-    /// As a role with the rights of a worker, which somebody else gave it.
-    fn as_worker() -> Self {
+    fn direct() -> Self {
         let (own, url) = Self::database();
-        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
-        Self::new(own, &shared::as_member(&url, "lobster_worker", &schema), None)
+        Self::new(own, &url, None)
     }
 
     /// Behind a pooler in transaction mode. Hints of others, and the lease, take another way only in the cases about them: everything else
     /// does without.
     fn pooled() -> Self {
         let (own, url) = Self::database();
-        let (host, database) = url.rsplit_once('/').expect("it has a database");
+        let (host, _) = url.rsplit_once('/').expect("it has a database");
         let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("it has a port");
         let pooler = PgBouncer::before(port).expect("PgBouncer can be started");
-        let mut pooled = Self::new(own, &pooler.url(database), Some(pooler));
-        pooled.options = pooled.options.pooled(true);
+        let mut pooled = Self::new(own, &shared::behind(&pooler.url(""), &url), Some(pooler));
         if Self::is("hint") || Self::is("renew") {
             pooled.options = pooled.options.direct(&url).expect("the URL of a test's server");
         }
@@ -113,7 +113,7 @@ impl Harness for OnServer {
 mod direct {
     use super::*;
 
-    lobster_store::conformance!(OnServer::as_worker(); without advance);
+    lobster_store::conformance!(OnServer::direct(); without advance);
 }
 
 mod pooled {

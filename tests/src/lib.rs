@@ -46,19 +46,24 @@ impl Place {
         let url = format!("sqlite://{}", folder.path().join("runs.db").display());
         Self { database: url.clone(), url, tiers: OnceCell::new(), folder: Some(folder) }
     }
-    /// In a PostgreSQL database of its own, as a role that may do no more than a worker, with a directory of its own for proofs of death.
+    /// In a PostgreSQL database of its own.
     pub fn postgres() -> Self {
-        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
-        let database = shared::postgres();
-        let worker = shared::as_member(&database, "lobster_worker", &schema);
-        Self { database, ..Self::postgres_at(&shared::by_the_pooler(&worker)) }
+        Self::postgres_at(&shared::postgres())
     }
-    /// In a database of whatever server; the same again is another host's view of it, which has no proofs of death of this one's.
+    /// In a database of whatever server, or of one behind a proxy, that the URL of a superuser names: as a role that may do no more than a
+    /// worker, by the pooler if the run has one, with a directory of its own for proofs of death. The same again is another host's view of
+    /// it, which has no proofs of death of this one's.
     pub fn postgres_at(database: &str) -> Self {
+        let schema = [postgres::sql(postgres::SCHEMA, 0), postgres::roles(postgres::SCHEMA)].concat();
+        let way = shared::by_the_pooler(&shared::as_member(database, "lobster_worker", &schema));
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let mark = if database.contains('?') { '&' } else { '?' };
-        let url = format!("{database}{mark}lobster_local_path={}", folder.path().display());
+        let mark = if way.contains('?') { '&' } else { '?' };
+        let url = format!("{way}{mark}lobster_local_path={}", folder.path().display());
         Self { database: database.to_owned(), url, tiers: OnceCell::new(), folder: Some(folder) }
+    }
+    /// With one more parameter for the engine. Of a place on a server.
+    pub fn with(self, parameter: &str) -> Self {
+        Self { url: format!("{}&{parameter}", self.url), ..self }
     }
     /// A builder with the settings for tests.
     pub fn open(&self) -> Builder {
@@ -72,7 +77,7 @@ impl Place {
     pub fn url(&self) -> &str {
         &self.url
     }
-    /// The file, or the database on its server: for whoever looks without an engine.
+    /// The file, or the database on its server as its superuser names it: for whoever looks without an engine.
     pub fn database(&self) -> &str {
         &self.database
     }

@@ -38,9 +38,9 @@ INSERT INTO @.deltas (run, seq_from, seq_to, epoch, crc, body)
     SELECT c.id, x.seq_from, x.seq_to, x.epoch, x.crc, x.body FROM copies c, @.deltas x;
 INSERT INTO @.outcomes (run, crc, body) SELECT c.id, x.crc, x.body FROM copies c, @.outcomes x;
 INSERT INTO @.runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths, due,
-        submitted, ended, reason)
+        submitted, ended, reason, timeline)
     SELECT c.id, m.key || '-' || c.n, m.digest, m.task, m.version, m.state, m.owner, m.epoch, m.tail, m.mark, m.wake, m.wake_seen,
-        m.cancel, m.attempts, m.deaths, m.due + $d, m.submitted, m.ended, m.reason FROM copies c, model m;
+        m.cancel, m.attempts, m.deaths, m.due + $d, m.submitted, m.ended, m.reason, m.timeline FROM copies c, model m;
 UPDATE @.runs SET due = due + $d WHERE id = (SELECT id FROM model);
 DROP TABLE copies, model";
 

@@ -1,17 +1,17 @@
 //! W2, W2i, W2s, W2c, W2w: many runs at once, and what the server counted for each of their steps.
 //!
-//! Invariant: all runs are submitted before; the window opens when the first claim is sent and closes with the last finish. What the
-//! server counts begins earlier, with the start of the node.
+//! Invariant: all runs are submitted before; the window opens when the first claim is sent and closes with the last finish. Statements
+//! and bytes that the server counts begin earlier, with the start of the node.
 
 use super::{Stage, Taken};
 use crate::{
     Result,
-    counters::{Count, Counters},
-    meter::Window,
+    counters::{self, Counters},
+    meter::{Meter, Window},
     site::Place,
     work,
 };
-use lobster_core::{Key, Lobster, Settings};
+use lobster_core::{Key, Lobster, Settings, store::Tiers};
 use std::time::Duration;
 
 /// What their steps are.
@@ -40,53 +40,81 @@ pub async fn round(stage: &Stage<'_>, kind: Kind) -> Result<(f64, u64)> {
 
 /// The same on a store that may hold other runs, with keys that begin with a word of their own.
 pub async fn rate(stage: &Stage<'_>, place: &Place, kind: Kind, keys: &str) -> Result<(f64, u64)> {
-    let (window, _) = all(stage, place, kind, keys, None).await?;
+    let window = all(stage, place, kind, keys).await?;
     Ok((f64::from(stage.options.scaled(RUNS) * STEPS) / window.took.as_secs_f64(), window.syncs))
 }
 
 /// Of an ordinary step; `None`: the server does not count.
 pub async fn weight(stage: &Stage<'_>, told: Told) -> Result<Option<Taken>> {
     let place = stage.site.place();
-    let Some(mut counters) = Counters::open(&place).await? else { return Ok(None) };
-    let (window, count) = all(stage, &place, Kind::Ordinary, "run", Some(&mut counters)).await?;
-    counters.close().await?;
-    let count = count.ok_or("the server was not read")?;
-    let count = match told {
-        Told::Statements => count.statements,
-        Told::Commits => count.commits,
-        Told::Wal => count.wal,
+    let (window, count) = match told {
+        Told::Commits => commits(stage, &place).await?,
+        Told::Statements | Told::Wal => {
+            let Some(mut counters) = Counters::open(&place).await? else { return Ok(None) };
+            let (tiers, meter) = place.open().await?;
+            submitted(stage, &tiers, Kind::Ordinary, "run").await?;
+            let before = counters.read().await?;
+            let (lobster, window) = executed(stage, tiers, &meter).await?;
+            let count = counters.since(before).await?;
+            lobster.shutdown(GRACE).await;
+            counters.close().await?;
+            (window, if told == Told::Wal { count.wal } else { count.statements })
+        }
     };
     let steps = f64::from(stage.options.scaled(RUNS) * STEPS);
     Ok(Some(Taken { value: count as f64 / steps, syncs: window.syncs, beside: None }))
 }
 
-async fn all(
-    stage: &Stage<'_>,
-    place: &Place,
-    kind: Kind,
-    keys: &str,
-    mut counters: Option<&mut Counters>,
-) -> Result<(Window, Option<Count>)> {
-    let runs = stage.options.scaled(RUNS);
+/// A server adds the transactions of a session to those of the database when it likes, at the latest when the session ends. So these are
+/// those of a node that starts, executes and stops, less those of one that only starts and stops.
+async fn commits(stage: &Stage<'_>, place: &Place) -> Result<(Window, i64)> {
+    let (tiers, _) = place.open().await?;
+    submitted(stage, &tiers, Kind::Ordinary, "run").await?;
+    drop(tiers);
+    let before = counters::commits(place).await?;
     let (tiers, meter) = place.open().await?;
+    let (lobster, window) = executed(stage, tiers, &meter).await?;
+    lobster.shutdown(GRACE).await;
+    drop(meter);
+    let all = counters::commits(place).await? - before;
+    let (tiers, meter) = place.open().await?;
+    let lobster = node(tiers).await?;
+    lobster.shutdown(GRACE).await;
+    drop(meter);
+    let idle = counters::commits(place).await? - before - all;
+    Ok((window, all - idle))
+}
+
+const GRACE: Duration = Duration::from_secs(5);
+
+async fn all(stage: &Stage<'_>, place: &Place, kind: Kind, keys: &str) -> Result<Window> {
+    let (tiers, meter) = place.open().await?;
+    submitted(stage, &tiers, kind, keys).await?;
+    let (lobster, window) = executed(stage, tiers, &meter).await?;
+    lobster.shutdown(GRACE).await;
+    Ok(window)
+}
+
+/// Submits the runs.
+async fn submitted(stage: &Stage<'_>, tiers: &Tiers, kind: Kind, keys: &str) -> Result<()> {
     let client = Lobster::open("").tiers(tiers.clone()).connect().await?;
-    let all = (0..runs).map(|n| (Key::from(format!("{keys}-{n}")), STEPS));
+    let all = (0..stage.options.scaled(RUNS)).map(|n| (Key::from(format!("{keys}-{n}")), STEPS));
     match kind {
         Kind::Ordinary => drop(client.submit_all(work::plain, all).await?),
         Kind::Irreversible => drop(client.submit_all(work::outward, all).await?),
     }
+    Ok(())
+}
+
+/// A node that executes them to the last.
+async fn executed(stage: &Stage<'_>, tiers: Tiers, meter: &Meter) -> Result<(Lobster, Window)> {
+    let lobster = node(tiers).await?;
+    let window = meter.ended(u64::from(stage.options.scaled(RUNS)), || None).await?;
+    Ok((lobster, window))
+}
+
+async fn node(tiers: Tiers) -> Result<Lobster> {
     let mut settings = Settings::default();
     settings.run.executing = AT_ONCE;
-    let before = match &mut counters {
-        Some(counters) => Some(counters.read().await?),
-        None => None,
-    };
-    let lobster = Lobster::open("").tiers(tiers).settings(settings).task(work::plain).task(work::outward).start().await?;
-    let window = meter.ended(u64::from(runs), || None).await?;
-    let count = match (counters, before) {
-        (Some(counters), Some(before)) => Some(counters.since(before).await?),
-        _ => None,
-    };
-    lobster.shutdown(Duration::from_secs(5)).await;
-    Ok((window, count))
+    Ok(Lobster::open("").tiers(tiers).settings(settings).task(work::plain).task(work::outward).start().await?)
 }

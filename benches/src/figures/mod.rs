@@ -85,7 +85,7 @@ pub const FIGURES: &[Figure] = &[
     figure("W2", "steps/s", "relaxed steps, synced claim and finish", What::Many(many::Kind::Ordinary)),
     Figure { clients: 16, ..figure("W2i", "steps/s", "synced", What::Many(many::Kind::Irreversible)) },
     alone("W2s", "/step", "statements, from the start of the node", What::Weight(many::Told::Statements)),
-    alone("W2c", "/step", "commits, from the start of the node", What::Weight(many::Told::Commits)),
+    alone("W2c", "/step", "transactions, less those of a node that only starts and stops", What::Weight(many::Told::Commits)),
     alone("W2w", "B/step", "write-ahead log, from the start of the node", What::Weight(many::Told::Wal)),
     figure("W3", "runs/s", "synced", What::Submits(submits::Kind::Single)),
     figure("W3b", "runs/s", "synced", What::Submits(submits::Kind::All)),

@@ -10,7 +10,7 @@ use anyhow::bail;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{ConnectOptions, Connection, Executor, Row};
 
 use crate::database::Database;
 
@@ -162,22 +162,23 @@ impl Bank {
     }
 
     async fn run(&mut self, text: &str) -> anyhow::Result<()> {
-        let text = sqlx::AssertSqlSafe(text);
+        let text = unprepared(text);
         match self {
-            Self::File(connection) => connection.execute(sqlx::query(text)).await.map(drop)?,
+            Self::File(connection) => connection.execute(text).await.map(drop)?,
             #[cfg(feature = "postgres")]
-            Self::Server(connection) => connection.execute(sqlx::query(text)).await.map(drop)?,
+            Self::Server(connection) => connection.execute(text).await.map(drop)?,
         }
         Ok(())
     }
 
     async fn numbers(&mut self, text: &str) -> anyhow::Result<Vec<i64>> {
-        let text = sqlx::AssertSqlSafe(text);
-        Ok(match self {
-            Self::File(connection) => sqlx::query_scalar(text).fetch_all(connection).await?,
+        let text = unprepared(text);
+        let numbers: sqlx::Result<Vec<i64>> = match self {
+            Self::File(connection) => connection.fetch_all(text).await?.iter().map(|row| row.try_get(0)).collect(),
             #[cfg(feature = "postgres")]
-            Self::Server(connection) => sqlx::query_scalar(text).fetch_all(connection).await?,
-        })
+            Self::Server(connection) => connection.fetch_all(text).await?.iter().map(|row| row.try_get(0)).collect(),
+        };
+        Ok(numbers?)
     }
 
     async fn number(&mut self, text: &str) -> anyhow::Result<i64> {
@@ -196,6 +197,11 @@ impl Bank {
         }
         Ok(())
     }
+}
+
+/// Sent as one message: before the server there may be a pooler, which keeps a connection together for one transaction only.
+fn unprepared(text: &str) -> sqlx::RawSql {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text))
 }
 
 /// What the tables say.

@@ -142,6 +142,9 @@ pub struct Grant {
     pub cancel: bool,
     /// Its wake counter.
     pub wake: u64,
+    /// The store may have lost what happened to the run up to this epoch: each call that it could have made is in doubt, unless its
+    /// intent is of a later one. `None`: nothing is lost.
+    pub doubt: Option<Epoch>,
 }
 
 /// A row, as offered: deltas, changes, or both. Every seq of it has at least one of them.
@@ -233,6 +236,8 @@ pub struct Vouched {
     pub tail: Seq,
     /// It has ended.
     pub ended: bool,
+    /// The holder executes it, under a lease that never was in question: nobody else can have done anything to it.
+    pub held: bool,
 }
 
 /// A run of which the store has less than its holder was told.
@@ -686,7 +691,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Called when [`Members::history`](super::Members::history) has changed: of which of these runs does the store have less than their
     /// holder was told it has? They are [taken](Lacking::taken) from whom the store takes for their owner, under the holder's epoch:
     /// held as [`FORKED`], or, if a cancel of them was asked for, free for whoever carries that out. One that has a higher epoch, or has
-    /// ended, is somebody else's by now or nobody's, and is left alone. A store that loses nothing answers that it lacks nothing.
+    /// ended, is somebody else's by now or nobody's, and is left alone. Of one that is [held](Vouched::held), and lacks nothing, nothing
+    /// is in [doubt](Grant::doubt) later. A store that loses nothing answers that it lacks nothing.
     async fn vouch(&self, vouched: Vec<Vouched>) -> Result<Vec<Lacking>>;
 
     /// Removes up to `limit` runs that ended before `before`, each with everything it has, and rows of failed and left nodes

@@ -193,6 +193,7 @@ impl State {
                 deaths: hot.deaths,
                 cancel: hot.fence.cancel,
                 wake: hot.fence.wake,
+                doubt: None,
             }
         })
     }

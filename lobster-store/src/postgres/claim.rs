@@ -5,7 +5,7 @@
 
 use super::{
     Postgres,
-    promoted::SETTLED,
+    promoted::{here, marked},
     sql::{Args, get, get_run, get_u32, get_u64},
     times::SERVER_MS,
 };
@@ -17,15 +17,18 @@ const _: () = assert!(limits::DEATHS_ALONE == 3);
 
 /// Versions of a task that are ready, and owners, are found by skips through their index: the cost is their number, not that of the runs.
 /// Rows are locked where they are found, in order, past those that somebody else has locked: two claims at once share the work. A row
-/// that has changed since the statement began is looked at again once it is locked. `settled`: a condition on the server.
-fn text(alone: bool, settled: &str) -> String {
+/// that has changed since the statement began is looked at again once it is locked. `here`: the server's timeline, if
+/// it is settled.
+fn text(alone: bool, here: &str) -> String {
     let deaths = if alone { "r.deaths >= 3" } else { "r.deaths < 3" };
     // Without a bound on deaths where the index has none, so that it is the one that is looked at.
+    let marked = marked();
     let skip = if alone { "r.state = 0 AND r.deaths >= 3" } else { "r.state = 0" };
     format!(
         "
 WITH RECURSIVE how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),
-me AS MATERIALIZED (SELECT n.incarnation FROM @nodes n, how WHERE n.incarnation = $2 AND n.state = 0{settled}),
+{here},
+me AS MATERIALIZED (SELECT n.incarnation FROM @nodes n, how, here WHERE n.incarnation = $2 AND n.state = 0),
 asked AS MATERIALIZED (SELECT a.task, a.version FROM me, unnest($3::text[], $4::int8[]) AS a(task, version)),
 kinds(task, version) AS (
     SELECT a.task, (SELECT r.version FROM @runs r WHERE {skip} AND r.task = a.task AND r.version <= a.version
@@ -48,9 +51,10 @@ orphans AS MATERIALIZED (SELECT f.id, f.due FROM owners o CROSS JOIN LATERAL (
     ORDER BY r.due, r.id LIMIT $5 FOR NO KEY UPDATE OF r SKIP LOCKED) f
     WHERE o.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @nodes n WHERE n.incarnation = o.owner AND n.state = 0)),
 taken AS MATERIALIZED (SELECT id FROM (SELECT * FROM ready UNION ALL SELECT * FROM orphans) f ORDER BY due, id LIMIT $5)
-UPDATE @runs r SET state = 1, owner = $2, epoch = r.epoch + 1, attempts = r.attempts + 1, wake_seen = r.wake, reason = ''
-WHERE r.id = ANY(ARRAY(SELECT id FROM taken))
-RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake, {SERVER_MS}"
+UPDATE @runs r SET state = 1, owner = $2, attempts = r.attempts + 1, wake_seen = r.wake, reason = '',
+    {marked}
+FROM here WHERE r.id = ANY(ARRAY(SELECT id FROM taken))
+RETURNING r.due, r.id, r.epoch, r.tail, r.mark, r.task, r.version, r.attempts, r.deaths, r.cancel, r.wake, r.doubt, {SERVER_MS}"
     )
 }
 
@@ -73,8 +77,8 @@ impl Postgres {
             }
         };
         let before = self.clock.wall();
-        let settled = if told.is_some() { SETTLED } else { "" };
-        let rows = self.write(&text(claim.alone, settled), args).await?;
+        let here = here(told.is_some(), self.options.trust_promoted);
+        let rows = self.write(&text(claim.alone, &here), args).await?;
         self.told(before, rows.first(), COLUMNS)?;
         let mut grants = rows.iter().map(grant).collect::<Result<Vec<_>>>()?;
         grants.sort_unstable_by_key(|(due, grant)| (*due, grant.run));
@@ -83,7 +87,7 @@ impl Postgres {
 }
 
 /// What a grant is made of; behind it comes the server's time.
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 12;
 
 fn grant(row: &PgRow) -> Result<(i64, Grant)> {
     let grant = Grant {
@@ -96,6 +100,7 @@ fn grant(row: &PgRow) -> Result<(i64, Grant)> {
         deaths: get_u32(row, 8)?,
         cancel: get(row, 9)?,
         wake: get_u64(row, 10)?,
+        doubt: get::<Option<i64>>(row, 11)?.map(i64::cast_unsigned),
     };
     Ok((get(row, 0)?, grant))
 }

@@ -31,6 +31,7 @@ pub struct Options {
     pub(super) wait: Duration,
     pub(super) local_path: Option<PathBuf>,
     pub(super) migrate: bool,
+    pub(super) trust_promoted: bool,
 }
 
 impl fmt::Debug for Options {
@@ -50,7 +51,8 @@ impl fmt::Display for Options {
 impl Options {
     /// Reads a `postgres://` or `postgresql://` URL, with the parameters of libpq (`sslmode`, `sslrootcert`, ..) and these, each of
     /// which has a method of the same name: `lobster_schema`, `lobster_pooled` (`true` or `false`), `lobster_direct` (a URL,
-    /// percent-encoded), `lobster_connections`, `lobster_deadline_ms`, `lobster_wait_ms`, `lobster_local_path`, `lobster_migrate`.
+    /// percent-encoded), `lobster_connections`, `lobster_deadline_ms`, `lobster_wait_ms`, `lobster_local_path`, `lobster_migrate`,
+    /// `lobster_trust_promoted`.
     ///
     /// Without an `sslmode` a server on this host is spoken to as it likes, any other through TLS with its certificate and name
     /// verified (`verify-full`).
@@ -71,6 +73,7 @@ impl Options {
             wait: Duration::ZERO,
             local_path: None,
             migrate: true,
+            trust_promoted: false,
         };
         for (name, value) in ours {
             let number = || value.parse::<u64>().map_err(|_| wrong(&name, "a whole number"));
@@ -84,6 +87,7 @@ impl Options {
                 "lobster_wait_ms" => options.wait(Duration::from_millis(number()?)),
                 "lobster_local_path" => options.local_path(value),
                 "lobster_migrate" => options.migrate(flag()?),
+                "lobster_trust_promoted" => options.trust_promoted(flag()?),
                 _ => return Err(Failed::Refused(format!("there is no parameter `{name}` in a URL of PostgreSQL"))),
             };
         }
@@ -159,6 +163,14 @@ impl Options {
     /// what somebody else has to apply.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
+        self
+    }
+
+    /// Has a standby that is promoted everything that was acknowledged? Say so where it confirms every commit (`synchronous_standby_names`,
+    /// and only such a standby is promoted). Otherwise what happened last to a run may be lost: whoever claims it on the new timeline for
+    /// the first time has each irreversible call in doubt that it could have made, and `in_doubt` of the step decides. Default `false`.
+    pub fn trust_promoted(mut self, trust: bool) -> Self {
+        self.trust_promoted = trust;
         self
     }
 }

@@ -5,6 +5,11 @@
 //! No row of the new primary tells what it lacks. A new timeline tells that it may lack something, and each process knows epoch and synced
 //! tail of what it executes. So whoever first renews on a timeline that is not noted notes it; from then on each process vouches at every
 //! renewal; and who has watched it for the longest TTL, by its own boot clock, says that it is settled. No clock of a server is asked.
+//!
+//! What nobody vouches for may have been executed by a process that died with the old primary. Each run says on which timeline it was
+//! submitted, claimed or vouched for last; who claims one of an earlier timeline is told that it is in doubt ([`Grant::doubt`]).
+//!
+//! [`Grant::doubt`]: crate::contract::Grant::doubt
 
 use super::{
     Postgres,
@@ -25,13 +30,15 @@ use std::{
 };
 
 /// A timeline that nobody has noted is one that a standby has begun. It does not wait for a standby, which may not be there yet.
-const NOTE: &str = concat!(
-    "
+fn note() -> String {
+    format!(
+        "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '1s', true))
-INSERT INTO @timelines (system, number, settled) SELECT $1, ",
-    timeline!(),
-    ", false FROM how ON CONFLICT DO NOTHING"
-);
+INSERT INTO @timelines (system, number, settled, noted, trusted) SELECT $1, {}, false, {SERVER_MS}, false FROM how
+ON CONFLICT DO NOTHING",
+        timeline!()
+    )
+}
 
 const SETTLE: &str = "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '1s', true))
@@ -44,14 +51,41 @@ pub(super) const TIMELINE: &str =
 /// In their place where the server does not say which timeline it writes.
 pub(super) const UNTOLD: &str = "0::int8, true";
 
-/// What a claim asks for. `$6` is the system.
-pub(super) const SETTLED: &str =
-    concat!(" AND EXISTS (SELECT 1 FROM @timelines t WHERE t.system = $6 AND t.number = ", timeline!(), " AND t.settled)");
+/// A run that was never claimed, and is due so long after a promotion was noted, was not claimed on the old primary either, whatever
+/// time it was there.
+const FAR: &str = "3600000";
+
+/// The timeline on which runs are claimed, in a common table `here` of one row; without a row nobody is given a run. `$6` is the system.
+/// `trusted`: what the server has is all that happened.
+pub(super) fn here(told: bool, trusted: bool) -> String {
+    match told {
+        true => format!(
+            "here AS MATERIALIZED (SELECT t.number, t.noted, t.trusted OR {trusted} AS trusted FROM @timelines t
+    WHERE t.system = $6 AND t.number = {} AND t.settled)",
+            timeline!()
+        ),
+        false => "here AS MATERIALIZED (SELECT 0::int8 AS number, 0::int8 AS noted, true AS trusted)".to_owned(),
+    }
+}
+
+/// More claims of one run than a promoted server lacks.
+const LEAP: &str = "1048576";
+
+/// What a claim says of a run `r`, beside `here`: 0 is the timeline of a server that does not say. Tokens do not fall: the new epoch is
+/// above all that may have been given out on the old primary.
+pub(super) fn marked() -> String {
+    let lost = format!("r.timeline NOT IN (0, here.number) AND NOT here.trusted AND (r.epoch > 0 OR r.due < here.noted + {FAR})");
+    format!(
+        "epoch = r.epoch + CASE WHEN {lost} THEN {LEAP} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
+    timeline = here.number"
+    )
+}
 
 /// Runs of which the server knows an older claim than their holder, fewer rows, or no end, and whether they were taken from whom it takes
 /// for their owner: not from whoever has locked them. Tokens do not fall: they get the holder's epoch. A cancel that was asked for is
-/// what becomes of them; it is carried out by whoever claims them.
-fn vouch() -> String {
+/// what becomes of them; it is carried out by whoever claims them. Those that lack nothing, and are executed by who says so, are of this
+/// timeline (`here`) from now on.
+fn vouch(here: &str) -> String {
     let lacks = format!(
         "r.id = ANY($1::uuid[]) AND r.state IN (0, 1, 2) AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND (r.tail < a.tail OR a.ended)))
     AND NOT (r.state = 2 AND r.epoch = a.epoch AND starts_with(r.reason, '{FORKED}')) AND NOT (r.state = 0 AND r.epoch = a.epoch AND r.cancel)"
@@ -59,14 +93,19 @@ fn vouch() -> String {
     format!(
         "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true)),
-asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended
-    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[]) AS a(id, epoch, tail, ended)),
+here AS MATERIALIZED (SELECT {here} AS number),
+asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended, a.held
+    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[], $6::bool[]) AS a(id, epoch, tail, ended, held)),
 lacking AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id WHERE {lacks}),
 own AS MATERIALIZED (SELECT r.id, a.epoch, r.cancel FROM asked a JOIN @runs r ON r.id = a.id WHERE {lacks}
     ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
 taken AS (UPDATE @runs r SET owner = NULL, epoch = own.epoch, state = CASE WHEN own.cancel THEN 0 ELSE 2 END,
     due = CASE WHEN own.cancel THEN LEAST(r.due, {SERVER_MS}) ELSE r.due END, reason = CASE WHEN own.cancel THEN '' ELSE $5 END
-    FROM own WHERE r.id = own.id AND r.id = ANY($1::uuid[]) RETURNING r.id)
+    FROM own WHERE r.id = own.id AND r.id = ANY($1::uuid[]) RETURNING r.id),
+whole AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id, here WHERE r.id = ANY($1::uuid[]) AND a.held AND NOT a.ended
+    AND r.state = 1 AND r.epoch = a.epoch AND r.tail >= a.tail AND r.timeline <> here.number
+    ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
+marked AS (UPDATE @runs r SET timeline = here.number FROM whole, here WHERE r.id = whole.id AND r.id = ANY($1::uuid[]))
 SELECT l.id, EXISTS (SELECT 1 FROM taken t WHERE t.id = l.id) FROM lacking l"
     )
 }
@@ -125,10 +164,15 @@ impl Promoted {
 }
 
 impl Postgres {
+    /// The timeline of the server, as an expression.
+    pub(super) fn here(&self) -> &'static str {
+        if self.newest.told().is_some() { timeline!() } else { "0::int8" }
+    }
+
     /// Notes the timeline of the server where all see it.
     pub(super) async fn note_timeline(&self, pool: &Pool) -> Result<()> {
         if let Some((system, _)) = self.newest.told() {
-            pool.query(Stage::Write, &self.text(NOTE), || Args::default().with(system).done()).await?;
+            pool.query(Stage::Write, &self.text(&note()), || Args::default().with(system).done()).await?;
         }
         Ok(())
     }
@@ -168,9 +212,10 @@ impl Postgres {
                 let args = Args::default().with(vouched.iter().map(|of| of.run.0).collect::<Vec<_>>());
                 let args = args.with(vouched.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
                 let args = args.with(vouched.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>());
-                args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(reason.as_str()).done()
+                let args = args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(reason.as_str());
+                args.with(vouched.iter().map(|of| of.held).collect::<Vec<_>>()).done()
             };
-            let rows = pool.query(Stage::Write, &self.text(&vouch()), args).await?;
+            let rows = pool.query(Stage::Write, &self.text(&vouch(self.here())), args).await?;
             let read = |row| Ok(Lacking { run: get_run(row, 0)?, taken: get(row, 1)? });
             lacking = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
         }

@@ -87,7 +87,9 @@ CREATE TABLE @runs (
     due int8 NOT NULL,
     submitted int8 NOT NULL,
     ended int8,
-    reason text NOT NULL
+    reason text NOT NULL,
+    timeline int8 NOT NULL,
+    doubt int8
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 CREATE UNIQUE INDEX runs_key ON @runs (key) WHERE key IS NOT NULL;
 CREATE INDEX runs_ready ON @runs (task, version, due, id) WHERE state = 0;
@@ -177,11 +179,13 @@ CREATE TABLE @timelines (
     system int8 NOT NULL,
     number int8 NOT NULL,
     settled bool NOT NULL,
+    noted int8 NOT NULL,
+    trusted bool NOT NULL,
     PRIMARY KEY (system, number)
 );
 DO $$ BEGIN INSERT INTO @timelines SELECT system_identifier, ",
     timeline!(),
-    r", true FROM pg_control_system();
+    r", true, 0, false FROM pg_control_system();
 EXCEPTION WHEN OTHERS THEN NULL; END $$;
 ALTER TABLE @inputs ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE @deltas ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -20,17 +20,18 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Keys in their order, so that two submits wait for each other's keys in the same order. `first` is what has to be so: without a row of it
-/// nothing is asked. What is due by now is due by now on the server, whatever its clock has become.
-fn insert(first: &str) -> String {
+/// nothing is asked. What is due by now is due by now on the server, whatever its clock has become. `here` is the server's timeline.
+fn insert(first: &str, here: &str) -> String {
     format!(
         "
 WITH how AS MATERIALIZED ({first}),
+place AS MATERIALIZED (SELECT {here} AS timeline),
 asked AS (SELECT a.* FROM how, unnest($3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[])
     AS a(id, key, digest, task, version, due, crc, body)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
-        due, submitted, ended, reason)
+        due, submitted, ended, reason, timeline)
     SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0,
-        CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, ''
+        CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, '', (SELECT timeline FROM place)
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
 tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($11::uuid[], $12::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
@@ -74,7 +75,7 @@ impl Postgres {
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
             let before = self.clock.wall();
             let args = || insert_args([self.synced, LOCK], &self.times, before, &asked);
-            let rows = self.write(&insert(ALONE), args).await?;
+            let rows = self.write(&insert(ALONE, self.here()), args).await?;
             self.told(before, rows.first(), 1)?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
@@ -113,7 +114,7 @@ impl Postgres {
             let settings = [self.installation.as_str(), word.as_str()];
             let before = self.clock.wall();
             let args = insert_args(settings, &self.times, before, &[&run]);
-            let made = self.ask(connection, &insert(WITHIN), args).await?;
+            let made = self.ask(connection, &insert(WITHIN, self.here()), args).await?;
             self.told(before, made.first(), 1)?;
             if !made.is_empty() {
                 return Ok(Submitted::Created);

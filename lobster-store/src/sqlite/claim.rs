@@ -110,6 +110,7 @@ fn grant(row: &SqliteRow) -> Result<(i64, Grant)> {
         deaths: get_u32(row, 8)?,
         cancel: get::<i64>(row, 9)? != 0,
         wake: get_u64(row, 10)?,
+        doubt: None,
     };
     Ok((get(row, 0)?, grant))
 }

@@ -1,4 +1,5 @@
 //! Servers that are down, go away and come back, or refuse: the caller is told what that means for his call, and afterwards all is well.
+//! Whoever opens a store that nobody has made yet does so as a superuser.
 
 use crate::kit::*;
 use bytes::Bytes;
@@ -28,10 +29,11 @@ async fn aside(server: &Arc<Postgres>, what: impl FnOnce(&Postgres) + Send + 'st
     tokio::task::spawn_blocking(move || what(&server)).await.expect("servers do as told");
 }
 
+/// Without a pooler, which takes clients for a server that is down.
 #[test]
 fn a_server_that_is_down_is_unavailable_at_once_or_waited_for() {
     let server = private(Durability::Fast);
-    let url = server.fresh_database();
+    let url = worker(&server.fresh_database());
     server.stop();
     block_on(async {
         let failed = failed(try_process(&url).await);
@@ -52,7 +54,7 @@ fn a_server_that_stops_and_starts_loses_nothing() {
     let server = private(Durability::Full);
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let grants = owner(&process.tiers, incarnation(1), 2).await;
         let over = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = grants
@@ -95,7 +97,7 @@ fn a_killed_server_keeps_what_was_synced_and_tells_of_what_was_not() {
     server.set("bgwriter_lru_maxpages", "0");
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let (me, grant) = (incarnation(1), owner(&process.tiers, incarnation(1), 1).await.remove(0));
         let crash = async || {
             aside(&server, |server| {
@@ -153,7 +155,7 @@ fn a_killed_server_keeps_what_was_synced_and_tells_of_what_was_not() {
 fn what_the_server_says_is_told_as_what_it_means() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&with(&url, "lobster_connections=1")).await;
+        let process = process(&with(&way(&url), "lobster_connections=1")).await;
         let (me, grant) = (incarnation(1), owner(&process.tiers, incarnation(1), 1).await.remove(0));
         let mut person = Session::of(&url).await;
         person
@@ -185,15 +187,16 @@ fn what_the_server_says_is_told_as_what_it_means() {
     });
 }
 
+/// Without a pooler, whose sessions may be older than a setting.
 #[test]
 fn timeouts_of_the_server_and_a_read_only_database_are_unavailable() {
     let url = shared::postgres();
     block_on(async {
-        let mut person = Session::of(&url).await;
-        let mine = process(&url).await;
+        let (mut person, worker) = (Session::of(&url).await, worker(&url));
+        let mine = process(&worker).await;
         let (me, grant) = (incarnation(1), owner(&mine.tiers, incarnation(1), 1).await.remove(0));
         person.tell(&format!("ALTER DATABASE {} SET statement_timeout = '200ms'", database(&url))).await;
-        let hasty = process(&url).await;
+        let hasty = process(&worker).await;
         person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;
         let waits = Batch { patient: Some(LONG), ..batch(me, true, vec![offer(&grant, 1)]) };
         let late = failed(hasty.tiers.journal.append(waits).await);
@@ -202,7 +205,7 @@ fn timeouts_of_the_server_and_a_read_only_database_are_unavailable() {
         append_one(&hasty.tiers, me, &grant, 1, true).await;
 
         person.tell(&format!("ALTER DATABASE {} SET default_transaction_read_only = on", database(&url))).await;
-        let reads = process(&with(&url, "lobster_migrate=false")).await;
+        let reads = process(&with(&worker, "lobster_migrate=false")).await;
         let failed = failed(reads.tiers.journal.append(batch(me, true, vec![offer(&grant, 2)])).await);
         assert!(matches!(&failed, Failed::Unavailable(why) if why.contains("25006") && why.contains("standby")), "{failed}");
         assert!(reads.tiers.catalog.read(grant.run).await.expect("a read is answered").is_some());
@@ -227,7 +230,7 @@ fn a_process_without_a_free_connection_is_unavailable_for_that_work_only() {
     let url = shared::postgres();
     block_on(async {
         let me = incarnation(1);
-        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=3000")).await;
+        let few = process(&with(&way(&url), "lobster_connections=1&lobster_deadline_ms=3000")).await;
         let grants = owner(&few.tiers, me, 3).await;
         let transacts = |grant: &Grant, work| {
             let (tiers, Grant { run, epoch, .. }) = (few.tiers.clone(), grant.clone());
@@ -260,7 +263,7 @@ fn a_call_that_outlasts_its_deadline_is_unknown_and_a_role_without_connections_i
     let url = shared::postgres();
     block_on(async {
         let mut person = Session::of(&url).await;
-        let few = process(&with(&url, "lobster_connections=1&lobster_deadline_ms=500")).await;
+        let few = process(&with(&way(&url), "lobster_connections=1&lobster_deadline_ms=1000")).await;
         let grant = owner(&few.tiers, incarnation(1), 1).await.remove(0);
         person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;
         let (tiers, began) = (few.tiers.clone(), Instant::now());
@@ -342,13 +345,14 @@ impl Drop for Small {
     }
 }
 
+/// Without a pooler: a disk is full whatever stands before it.
 #[test]
 fn a_full_disk_is_unavailable_until_there_is_room_again() {
     let small = Small::mount();
     let server = private(Durability::Fast);
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&worker(&url)).await;
         let (me, grants) = (incarnation(1), owner(&process.tiers, incarnation(1), 2).await);
         let mut person = Session::of(&url).await;
         person.tell(&format!("CREATE TABLESPACE small LOCATION '{}'", small.0.path().display())).await;
@@ -378,7 +382,7 @@ fn a_full_disk_is_unavailable_until_there_is_room_again() {
 fn a_key_that_somebody_has_not_committed_is_waited_for_but_not_for_long() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         create(&process.tiers, 1).await;
         let mut person = Session::of(&url).await;
         person
@@ -401,7 +405,7 @@ fn a_key_that_somebody_has_not_committed_is_waited_for_but_not_for_long() {
 fn a_submit_that_finds_its_run_vouches_for_it_however_it_was_committed() {
     block_on(async {
         let url = shared::postgres();
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let mut person = PgConnection::connect(&url).await.expect("the server is up");
         person.execute("BEGIN; SET LOCAL synchronous_commit = off").await.expect("a person may do that");
         let made = process.tiers.journal.submit_in(&mut person, new_run(1)).await;
@@ -415,11 +419,12 @@ fn a_submit_that_finds_its_run_vouches_for_it_however_it_was_committed() {
     });
 }
 
+/// Without a pooler, which ends the session of a client that is gone.
 #[test]
 fn a_call_that_is_dropped_costs_its_connection_and_nothing_else() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&with(&url, "lobster_connections=1")).await;
+        let process = process(&with(&worker(&url), "lobster_connections=1")).await;
         let (me, grant) = (incarnation(1), owner(&process.tiers, incarnation(1), 1).await.remove(0));
         let (mut person, mut eye) = (Session::of(&url).await, Session::of(&url).await);
         person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grant.run)).await;

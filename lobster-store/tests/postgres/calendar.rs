@@ -45,7 +45,7 @@ fn a_wait_is_as_long_as_it_was_meant_to_be_on_a_server_whose_calendar_is_wrong()
     let server = Postgres::start_with_calendar(Durability::Fast).expect("a private server can be started");
     let url = server.fresh_database();
     block_on(async {
-        let (process, mut eye) = (process(&url).await, Session::of(&url).await);
+        let (process, mut eye) = (process(&way(&url)).await, Session::of(&url).await);
         let me = incarnation(1);
         join(&process.tiers, me).await;
         for (ahead, first) in [(60, 1), (-60, 11)] {
@@ -74,7 +74,7 @@ fn a_verdict_wakes_its_run_at_once_on_a_server_whose_calendar_is_wrong() {
     let server = Postgres::start_with_calendar(Durability::Fast).expect("a private server can be started");
     let url = server.fresh_database();
     block_on(async {
-        let (process, me) = (process(&url).await, incarnation(1));
+        let (process, me) = (process(&way(&url)).await, incarnation(1));
         join(&process.tiers, me).await;
         for (ahead, number) in [(60, 1), (-60, 2)] {
             server.set_calendar(ahead);
@@ -95,7 +95,7 @@ fn a_step_of_the_calendar_is_no_silence_and_a_silence_after_it_is_told() {
     let server = Postgres::start_with_calendar(Durability::Fast).expect("a private server can be started");
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let me = incarnation(1);
         let age = async || {
             let peers = process.tiers.members.peers().await.expect("peers are answered");

@@ -41,9 +41,9 @@ async fn refused(appending: Appending, code: &str) {
     assert!(matches!(&failed, Failed::Unavailable(why) if why.contains(code)), "{failed:?}");
 }
 
-/// Ends the sessions of processes, so that they begin new ones.
+/// Ends the sessions of processes, so that they begin new ones. A pooler may have one that nobody has had yet.
 async fn end_sessions(person: &mut Session) {
-    let theirs = "FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'lobster%'";
+    let theirs = "FROM pg_stat_activity WHERE datname = current_database() AND usename <> current_user";
     person.tell(&format!("SELECT pg_terminate_backend(pid) {theirs}")).await;
 }
 
@@ -70,7 +70,7 @@ async fn goes_on(tiers: &Tiers, me: Incarnation, grant: &Grant, seq: u64) {
 fn a_serialization_failure_changes_nothing_and_is_tried_again() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let (me, grants) = (incarnation(ME), owner(&process.tiers, incarnation(ME), 1).await);
         let (mut person, mut eye) = (Session::of(&url).await, Session::of(&url).await);
         // Set behind the back of a process that has looked at it: its next sessions have it.
@@ -92,7 +92,7 @@ fn a_serialization_failure_changes_nothing_and_is_tried_again() {
 fn a_deadlock_with_a_persons_transaction_costs_one_of_both_and_is_tried_again() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let grants = owner(&process.tiers, incarnation(ME), 2).await;
         let (mut person, mut eye) = (Session::of(&url).await, Session::of(&url).await);
         for seq in 1.. {
@@ -122,11 +122,12 @@ fn a_deadlock_with_a_persons_transaction_costs_one_of_both_and_is_tried_again() 
     });
 }
 
+/// Without a pooler: that one ends a session whose transaction has failed.
 #[test]
 fn a_statement_that_a_person_cancels_changes_nothing_and_one_whose_session_is_ended_is_unknown() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&with(&url, "lobster_connections=1")).await;
+        let process = process(&with(&worker(&url), "lobster_connections=1")).await;
         let grants = owner(&process.tiers, incarnation(ME), 1).await;
         let (mut person, mut eye) = (Session::of(&url).await, Session::of(&url).await);
         lock(&mut person, &grants[0]).await;
@@ -148,15 +149,18 @@ fn a_statement_that_a_person_cancels_changes_nothing_and_one_whose_session_is_en
     });
 }
 
+/// Without a pooler: behind one it is its clients that wait.
 #[test]
 fn a_server_whose_connections_are_used_up_is_unavailable_or_waited_for() {
     let server = Postgres::start(Durability::Fast).expect("a private server can be started");
     let url = server.fresh_database();
     block_on(async {
-        let (me, process) = (incarnation(ME), process(&url).await);
+        let (me, worker) = (incarnation(ME), worker(&url));
+        let process = process(&worker).await;
         let grant = owner(&process.tiers, me, 1).await.remove(0);
-        // The setting holds from the next start.
+        // The settings hold from the next start.
         server.set("max_connections", "12");
+        server.set("superuser_reserved_connections", "0");
         server.stop();
         server.start_again();
         let mut people = vec![Session::of(&url).await];
@@ -168,7 +172,7 @@ fn a_server_whose_connections_are_used_up_is_unavailable_or_waited_for() {
             assert!(people.len() <= 12, "twelve are all it has");
         };
         assert!(full.contains("too many clients"), "{full}");
-        let opens = failed(try_process(&url).await);
+        let opens = failed(try_process(&worker).await);
         assert!(
             matches!(&opens, Failed::Unavailable(why) if why.contains("no more connections") && why.contains("53300")),
             "{opens}"
@@ -181,7 +185,7 @@ fn a_server_whose_connections_are_used_up_is_unavailable_or_waited_for() {
         let runs = failed(process.tiers.journal.append(batch(me, true, vec![offer(&grant, 1)])).await);
         assert!(matches!(&runs, Failed::Unavailable(why) if why.contains("53300")), "{runs:?}");
 
-        let waiting = with(&url, "lobster_wait_ms=60000&lobster_connections=2");
+        let waiting = with(&worker, "lobster_wait_ms=60000&lobster_connections=2");
         let opens = tokio::spawn(async move { self::process(&waiting).await });
         people.truncate(1);
         goes_on(&process.tiers, me, &grant, 1).await;

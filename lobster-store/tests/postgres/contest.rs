@@ -140,10 +140,9 @@ fn owners_that_take_runs_from_one_another_lose_and_double_nothing() {
     let long = std::env::var("LOBSTER_KILLS").is_ok_and(|kills| kills.parse().is_ok_and(|kills: u64| kills >= 2000));
     let url = shared::postgres();
     block_on(async {
-        let mut owners = Vec::new();
-        let worker = shared::by_the_pooler(&worker(&url));
+        let (mut owners, way) = (Vec::new(), way(&url));
         for _ in 0..OWNERS {
-            owners.push(process(&worker).await);
+            owners.push(process(&way).await);
         }
         let made = owners[0].tiers.journal.submit((0..RUNS).map(new_run).collect()).await.expect("a submit is answered");
         assert_eq!(made.len() as u64, RUNS);
@@ -182,7 +181,7 @@ fn owners_that_take_runs_from_one_another_lose_and_double_nothing() {
 fn the_owner_of_a_run_that_sixteen_others_keep_locking_makes_progress() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let grant = owner(&process.tiers, incarnation(1), 1).await.remove(0);
         let over = Arc::new(AtomicBool::new(false));
         let rivals: Vec<_> = (0..16)
@@ -229,7 +228,7 @@ fn the_owner_of_a_run_that_sixteen_others_keep_locking_makes_progress() {
 fn a_run_that_a_person_has_locked_waits_alone_and_says_so() {
     let url = shared::postgres();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&way(&url)).await;
         let grants = owner(&process.tiers, incarnation(1), 3).await;
         let mut person = Session::of(&url).await;
         person.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grants[1].run)).await;
@@ -279,6 +278,7 @@ async fn frozen(eye: &mut Session, what: &str) {
     .await;
 }
 
+/// Without a pooler. What becomes of a statement that is prepared each time, by one: `pooler.rs`.
 #[test]
 fn a_client_that_froze_before_the_end_of_its_statement_keeps_only_its_runs_and_only_until_it_is_revoked() {
     let url = shared::postgres();
@@ -326,11 +326,11 @@ fn a_client_that_froze_before_the_end_of_its_statement_keeps_only_its_runs_and_o
 fn a_client_that_froze_within_a_transaction_keeps_its_run_only_until_it_is_revoked() {
     let url = shared::postgres();
     block_on(async {
-        let worker = worker(&url);
-        let (freezes, other, mut eye) = (process(&worker).await, process(&worker).await, Session::of(&url).await);
+        let way = way(&url);
+        let (freezes, other, mut eye) = (process(&way).await, process(&way).await, Session::of(&url).await);
         let grants = owner(&freezes.tiers, incarnation(1), 2).await;
         let name = eye.ask("SELECT connections FROM lobster.nodes").await;
-        let mut frozen_one = Session::of(&with(&worker, &format!("application_name={}", name.replace(' ', "%20")))).await;
+        let mut frozen_one = Session::of(&with(&way, &format!("application_name={}", name.replace(' ', "%20")))).await;
         frozen_one.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grants[0].run)).await;
         frozen(&mut eye, "a.state = 'idle in transaction'").await;
         join(&other.tiers, incarnation(2)).await;
@@ -351,12 +351,12 @@ fn a_client_that_froze_within_a_transaction_keeps_its_run_only_until_it_is_revok
 fn what_froze_at_the_moment_of_the_revoke_is_ended_by_the_next_sweep() {
     let url = shared::postgres();
     block_on(async {
-        let worker = worker(&url);
-        let (freezes, other, mut eye) = (process(&worker).await, process(&worker).await, Session::of(&url).await);
+        let way = way(&url);
+        let (freezes, other, mut eye) = (process(&way).await, process(&way).await, Session::of(&url).await);
         let grants = owner(&freezes.tiers, incarnation(1), 1).await;
         join(&other.tiers, incarnation(2)).await;
         let name = eye.ask(&format!("SELECT connections FROM lobster.nodes WHERE incarnation = '{}'", incarnation(1))).await;
-        let mut late = Session::of(&with(&worker, &format!("application_name={}", name.replace(' ', "%20")))).await;
+        let mut late = Session::of(&with(&way, &format!("application_name={}", name.replace(' ', "%20")))).await;
         late.tell(&format!("BEGIN; SELECT 1 FROM lobster.runs WHERE id = '{}' FOR UPDATE", grants[0].run)).await;
         let evidence = Evidence::Silence { beat: 0, age: Duration::ZERO };
         other.tiers.members.revoke(incarnation(1), evidence).await.expect("a revoke waits for no run");

@@ -1,4 +1,5 @@
-//! Hints, on a server that tells what it executes: they travel in no transaction of anything else, and many of them as one.
+//! Hints, on a server that tells what it executes: they travel in no transaction of anything else, and many of them as one. Without a
+//! pooler: by one, each is a transaction of several statements.
 
 use crate::kit::*;
 use lobster_servers::postgres::{Durability, Postgres};
@@ -54,7 +55,7 @@ fn a_hint_travels_in_no_transaction_of_anything_else_and_many_travel_as_one() {
     let server = Postgres::start(Durability::Fast).expect("a private server can be started");
     server.set("log_line_prefix", "%v|");
     server.set("log_statement", "all");
-    let url = server.fresh_database();
+    let url = worker(&server.fresh_database());
     block_on(async {
         let (speaks, hears) = (process(&url).await, process(&url).await);
         let (me, hints) = (incarnation(1), || hears.tiers.wake.hints());

@@ -1,7 +1,10 @@
-//! Installations: schemas beside one another, who makes them, who may use them.
+//! Installations: schemas beside one another, who makes them, who may use them. A superuser makes them, by the pooler if the run has one.
 
 use crate::kit::*;
-use lobster_servers::{psql, shared};
+use lobster_servers::{
+    psql,
+    shared::{self, by_the_pooler},
+};
 use lobster_store::{
     Tiers,
     contract::{Beat, Boot, Failed, Folded, Incarnation, Renewed, Restored, RunFilter},
@@ -16,7 +19,8 @@ async fn verify(url: &str, role: Role) -> Result<(), Failed> {
 fn two_installations_in_one_database_do_not_see_each_other() {
     let url = shared::postgres();
     block_on(async {
-        let (here, there) = (process(&url).await, process(&with(&url, "lobster_schema=orders")).await);
+        let way = by_the_pooler(&url);
+        let (here, there) = (process(&way).await, process(&with(&way, "lobster_schema=orders")).await);
         let grant = owner(&here.tiers, incarnation(1), 1).await.remove(0);
         assert_eq!(there.tiers.catalog.count(RunFilter::default()).await.expect("a count is answered"), 0);
         assert_eq!(there.tiers.members.peers().await.expect("peers are answered"), []);
@@ -40,7 +44,7 @@ fn two_installations_in_one_database_do_not_see_each_other() {
 
 #[test]
 fn many_processes_may_make_the_schema_at_once() {
-    let url = shared::postgres();
+    let url = by_the_pooler(&shared::postgres());
     block_on(async {
         let opens: Vec<_> = (0..8)
             .map(|_| {
@@ -62,16 +66,17 @@ fn many_processes_may_make_the_schema_at_once() {
 #[test]
 fn a_process_that_may_not_migrate_says_what_to_apply_and_writes_nothing() {
     let url = shared::postgres();
-    let careful = with(&url, "lobster_migrate=false");
+    let way = by_the_pooler(&url);
+    let careful = with(&way, "lobster_migrate=false");
     block_on(async {
         let mut eye = Session::of(&url).await;
-        for failed in [failed(try_process(&careful).await), failed(verify(&url, Role::Worker).await)] {
+        for failed in [failed(try_process(&careful).await), failed(verify(&way, Role::Worker).await)] {
             assert!(matches!(&failed, Failed::Refused(why) if why.contains("postgres::sql(\"lobster\", 0)")), "{failed}");
             assert_eq!(eye.ask("SELECT to_regnamespace('lobster')::text").await, "");
         }
         psql::sql(&url, &postgres::sql(postgres::SCHEMA, 0)).expect("a person can apply it");
         assert_eq!(postgres::sql(postgres::SCHEMA, 1), "", "there is nothing more to do");
-        verify(&url, Role::Worker).await.expect("everything is there");
+        verify(&way, Role::Worker).await.expect("everything is there");
         let process = process(&careful).await;
         create(&process.tiers, 1).await;
     });
@@ -82,8 +87,10 @@ fn roles_can_do_what_they_are_for_and_nothing_else() {
     let url = shared::postgres();
     psql::sql(&url, &postgres::sql(postgres::SCHEMA, 0)).expect("a person can apply it");
     let users = ["owner", "worker", "submit", "view", "nobody"].map(|name| (name, format!("{name}_{}", database(&url))));
-    let user =
-        |name: &str| users.iter().find(|(role, _)| *role == name).map(|(_, user)| role(&url, user)).expect("it is one of them");
+    let user = |name: &str| {
+        let (_, user) = users.iter().find(|(role, _)| *role == name).expect("it is one of them");
+        by_the_pooler(&role(&url, user))
+    };
     psql::sql(&url, &postgres::roles(postgres::SCHEMA)).expect("a superuser can apply it");
     psql::sql(&url, &postgres::roles(postgres::SCHEMA)).expect("and again");
     for (role, user) in &users {
@@ -158,13 +165,14 @@ async fn everything(tiers: &Tiers, me: Incarnation, number: u64) {
     assert!(tiers.catalog.outcomes(&[run]).await.expect("outcomes are answered")[0].as_ref().is_some_and(Option::is_some));
 }
 
+/// Without a pooler, whose sessions have nothing prepared.
 #[test]
 fn a_living_node_notices_nothing_of_tables_that_change_underneath_it() {
     let url = shared::postgres();
     block_on(async {
         let mut person = Session::of(&url).await;
         // One connection, so that it is the one that has prepared everything.
-        let process = process(&with(&url, "lobster_connections=1")).await;
+        let process = process(&with(&worker(&url), "lobster_connections=1")).await;
         let me = incarnation(1);
         join(&process.tiers, me).await;
         everything(&process.tiers, me, 1).await;

@@ -3,6 +3,7 @@
 //! Invariant: no randomness but the names of databases; what is made is told apart by numbers.
 
 use bytes::Bytes;
+use lobster_servers::shared::{as_member, by_the_pooler};
 use lobster_store::{
     Tiers,
     contract::{
@@ -81,10 +82,19 @@ pub fn role(url: &str, role: &str) -> String {
     format!("postgres://{role}@{rest}")
 }
 
+/// What somebody applies who makes an installation for people of least privilege.
+pub fn schema() -> String {
+    [sql(SCHEMA, 0), roles(SCHEMA)].concat()
+}
+
 /// The same URL for a role that may do no more than a worker; somebody else makes the schema.
 pub fn worker(url: &str) -> String {
-    let schema = [sql(SCHEMA, 0), roles(SCHEMA)].concat();
-    lobster_servers::shared::as_member(url, "lobster_worker", &schema)
+    as_member(url, "lobster_worker", &schema())
+}
+
+/// By which a process of these tests reaches a database: as a worker, and by the pooler if the run has one.
+pub fn way(url: &str) -> String {
+    by_the_pooler(&worker(url))
 }
 
 /// The database that a URL names.

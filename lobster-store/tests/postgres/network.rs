@@ -1,15 +1,25 @@
 //! Networks that cut, hold, slow down and swallow: a call ends in time, says what is known of it, and the same again finds out the rest.
+//! Where the run has a pooler, the network is the one before it.
 
 use crate::kit::*;
-use lobster_servers::{proxy::Proxy, shared};
+use lobster_servers::{
+    proxy::Proxy,
+    shared::{self, by_the_pooler},
+};
 use lobster_store::{
     Tiers,
     contract::{Answer, Failed, Folded, Grant, Seen, Submitted},
 };
 use std::time::{Duration, Instant};
 
+const COMMIT: &[u8] = b"COMMIT\0";
+
 /// A store behind a proxy, and a node with a run.
 struct Line {
+    /// Past the proxy.
+    url: String,
+    /// Each statement that commits by itself does so by one more.
+    pooled: bool,
     proxy: Proxy,
     process: Process,
     grant: Grant,
@@ -18,14 +28,22 @@ struct Line {
 impl Line {
     async fn new(parameters: &str) -> Self {
         let url = shared::postgres();
-        let proxy = Proxy::start(address(&url));
-        let process = process(&with(&proxy.url_through(&url), parameters)).await;
+        let way = way(&url);
+        let proxy = Proxy::start(address(&way));
+        let way = with(&proxy.url_through(&way), parameters);
+        let process = process(&way).await;
         let grant = owner(&process.tiers, incarnation(1), 1).await.remove(0);
-        Self { proxy, process, grant }
+        Self { url, pooled: way.contains("lobster_pooled=true"), proxy, process, grant }
     }
 
     fn tiers(&self) -> &Tiers {
         &self.process.tiers
+    }
+
+    /// Cuts the connection whose statement has this bound value, as it commits.
+    fn cut_at(&self, value: &str, applied: bool) {
+        let needles: &[&[u8]] = if self.pooled { &[value.as_bytes(), COMMIT] } else { &[value.as_bytes()] };
+        self.proxy.cut_when_client_sends_all(needles, applied);
     }
 
     async fn offer(&self, seq: u64) -> Result<Seen, Failed> {
@@ -53,18 +71,11 @@ impl Line {
 }
 
 /// A cut as the statement, or its COMMIT, is sent: the server gets it or not, and the caller cannot know.
-async fn cut_in_a_statement(parameters: &str, needle: impl Fn(u64) -> String) {
-    let (line, mut seq) = (Line::new(parameters).await, 0);
-    for applied in [false, true, true, false] {
-        let failed = loop {
-            seq += 1;
-            line.proxy.cut_when_client_sends(needle(seq).as_bytes(), applied);
-            match line.offer(seq).await {
-                Err(failed) => break failed,
-                // A hint was under way, and was cut instead.
-                Ok(seen) => assert_eq!((seen.rows, line.proxy.fired()), (1, true)),
-            }
-        };
+async fn cut_in_a_statement(parameters: &str) {
+    let line = Line::new(parameters).await;
+    for (seq, applied) in (1..).zip([false, true, true, false]) {
+        line.cut_at(&format!("row {seq} of"), applied);
+        let failed = failed(line.offer(seq).await);
         assert!(matches!(failed, Failed::Unknown(_)) && line.proxy.fired(), "{failed}");
         let seen = line.settle(seq).await;
         assert_eq!((seen.rows, seen.tail), (usize::from(!applied), seq), "the same again finds what happened");
@@ -74,12 +85,12 @@ async fn cut_in_a_statement(parameters: &str, needle: impl Fn(u64) -> String) {
 
 #[test]
 fn a_statement_whose_answer_is_lost_is_unknown_and_found_by_the_same_again() {
-    block_on(cut_in_a_statement("lobster_connections=2", |seq| format!("row {seq} of")));
+    block_on(cut_in_a_statement("lobster_connections=2"));
 }
 
 #[test]
 fn a_commit_whose_answer_is_lost_is_unknown_and_found_by_the_same_again() {
-    block_on(cut_in_a_statement("lobster_pooled=true", |_| "COMMIT\0".to_owned()));
+    block_on(cut_in_a_statement("lobster_pooled=true"));
 }
 
 #[test]
@@ -87,22 +98,22 @@ fn a_fold_and_a_submit_whose_answers_are_lost_are_found_by_the_same_again() {
     block_on(async {
         let line = Line::new("lobster_connections=2").await;
         append_one(line.tiers(), incarnation(1), &line.grant, 1, true).await;
-        for applied in [false, true] {
-            line.proxy.cut_when_client_sends(b"COMMIT\0", applied);
-            let failed = failed(line.tiers().journal.fold(fold(&line.grant, incarnation(1), 1)).await);
-            assert!(matches!(failed, Failed::Unknown(_)), "{failed}");
-        }
-        let again = async {
-            loop {
-                match line.tiers().journal.fold(fold(&line.grant, incarnation(1), 1)).await.expect("a fold is answered") {
-                    Folded::Busy => {}
-                    folded => return folded,
-                }
+        // Past what the server still has of one that was given up.
+        let folds = async || loop {
+            match line.tiers().journal.fold(fold(&line.grant, incarnation(1), 1)).await {
+                Ok(Folded::Busy) => {}
+                answer => return answer,
             }
         };
-        assert_eq!(soon(again).await, Folded::Done);
+        for applied in [false, true] {
+            // A name in its manifest, and the end of its transaction.
+            line.proxy.cut_when_client_sends_all(&[b"total", COMMIT], applied);
+            let failed = failed(soon(folds()).await);
+            assert!(matches!(failed, Failed::Unknown(_)), "{failed}");
+        }
+        assert_eq!(soon(folds()).await.expect("a fold is answered"), Folded::Done);
         for (number, applied) in [(7, false), (8, true)] {
-            line.proxy.cut_when_client_sends(format!("key-{number}").as_bytes(), applied);
+            line.cut_at(&format!("key-{number}"), applied);
             let failed = failed(line.tiers().journal.submit(vec![new_run(number)]).await);
             assert!(matches!(failed, Failed::Unknown(_)), "{failed}");
             let again = line.tiers().journal.submit(vec![new_run(number)]).await.expect("a submit is answered");
@@ -129,7 +140,7 @@ async fn bad_line(line: &Line, seq: u64, fault: impl Fn(&Proxy)) {
 #[test]
 fn a_call_ends_in_time_whatever_the_network_does() {
     block_on(async {
-        let line = Line::new("lobster_deadline_ms=700&lobster_connections=3").await;
+        let line = Line::new("lobster_deadline_ms=1000&lobster_connections=3").await;
         bad_line(&line, 1, |proxy| proxy.hold_to_server(true)).await;
         bad_line(&line, 2, |proxy| proxy.hold_to_client(true)).await;
         bad_line(&line, 3, |proxy| proxy.black(true)).await;
@@ -184,15 +195,10 @@ fn a_process_that_was_away_within_a_transaction_is_told_that_nothing_happened() 
             let (tiers, fold) = (tiers.clone(), fold.clone());
             async move { tiers.journal.fold(fold).await }
         });
-        let mut eye = Session::of(&shared::postgres()).await;
-        eye.until(
-            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name LIKE 'lobster %')",
-        )
-        .await;
-        eye.until(
-            "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name LIKE 'lobster %')",
-        )
-        .await;
+        let mut eye = Session::of(&line.url).await;
+        let idle = "EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction')";
+        eye.until(&format!("SELECT {idle}")).await;
+        eye.until(&format!("SELECT NOT {idle}")).await;
         line.proxy.hold_to_client(false);
         let failed = failed(soon(folds).await.expect("it does not panic"));
         assert!(matches!(failed, Failed::Unavailable(_)), "{failed}");
@@ -205,8 +211,9 @@ fn a_line_that_died_without_a_word_is_found_out_and_hints_are_heard_again() {
     block_on(async {
         let url = shared::postgres();
         let proxy = Proxy::start(address(&url));
-        let (ear, speaker) = (process(&proxy.url_through(&url)).await, process(&url).await);
-        let mut eye = Session::of(&url).await;
+        // Hints are heard by the direct way, which has the same proxy.
+        let ear = process(&by_the_pooler(&proxy.url_through(&worker(&url)))).await;
+        let (speaker, mut eye) = (process(&way(&url)).await, Session::of(&url).await);
         let heard = ear.tiers.wake.hints();
         // Nobody tells the listener: its system goes on believing in the line.
         proxy.half_open();

@@ -1,4 +1,5 @@
-//! What a statement costs does not grow with the runs that have ended, and what changes often changes in place.
+//! What a statement costs does not grow with the runs that have ended, and what changes often changes in place. Without a
+//! pooler: plans are those of sessions.
 
 use crate::kit::*;
 use lobster_servers::{
@@ -22,7 +23,7 @@ async fn history(person: &mut Session) {
     let ended = format!("FROM generate_series(1, {ENDED}) n");
     for text in [
         "runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths, due, submitted,
-            ended, reason) SELECT md5(n::text)::uuid, 'old-' || n, '\\x00', 'work', 1, 3, NULL, 1, 1, 7, 0, 0, false, 0, 0, n, n, n, ''",
+            ended, reason, timeline) SELECT md5(n::text)::uuid, 'old-' || n, '\\x00', 'work', 1, 3, NULL, 1, 1, 7, 0, 0, false, 0, 0, n, n, n, '', 1",
         "inputs (run, crc, body) SELECT md5(n::text)::uuid, 1, '\\x00'",
         "outcomes (run, crc, body) SELECT md5(n::text)::uuid, 1, '\\x00'",
         "deltas (run, seq_from, seq_to, epoch, crc, body) SELECT md5(n::text)::uuid, 1, 1, 1, 1, '\\x00'",
@@ -81,7 +82,7 @@ async fn a_day(process: &Process, node: u64, first: u64, before: i64, removed: u
     assert_eq!(claim(tiers, other, 0).await, []);
     let alone = tiers.journal.claim(Claim { alone: true, ..asks(other, 4) }).await;
     assert_eq!(alone.expect("a claim is answered"), []);
-    let knows = Vouched { run: runs[6], epoch: 1, tail: 0, ended: false };
+    let knows = Vouched { run: runs[6], epoch: 1, tail: 0, ended: false, held: true };
     assert_eq!(tiers.journal.vouch(vec![knows]).await.expect("it is heard"), []);
 }
 
@@ -104,7 +105,7 @@ fn no_statement_of_the_day_looks_at_runs_that_have_ended() {
     server.set("autovacuum", "off");
     let url = server.fresh_database();
     block_on(async {
-        drop(process(&url).await);
+        let worker = worker(&url);
         let mut person = Session::of(&url).await;
         for (name, value) in [
             ("session_preload_libraries", "auto_explain"),
@@ -117,20 +118,20 @@ fn no_statement_of_the_day_looks_at_runs_that_have_ended() {
             person.tell(&format!("ALTER DATABASE {database} SET {name} = '{value}'")).await;
         }
         // Statements that were planned when the tables were empty; tables nobody has counted, and counted ones.
-        let early = process(&url).await;
+        let early = process(&worker).await;
         a_day(&early, 10, 1, 3, 0).await;
         history(&mut person).await;
         a_day(&early, 20, 101, 3, 2).await;
-        a_day(&process(&url).await, 30, 201, 5, 2).await;
+        a_day(&process(&worker).await, 30, 201, 5, 2).await;
         // No time of a lease is in an index: what changes with each renewal changes in place.
         let leases =
             "SELECT count(*) = 0 FROM pg_indexes WHERE schemaname = 'lobster' AND (tablename = 'nodes' AND indexdef NOT LIKE
             '%(incarnation)' OR indexdef ~ 'beat|ttl|lease')";
         assert!(person.is(leases).await);
         person.tell("ANALYZE").await;
-        a_day(&process(&url).await, 40, 301, 7, 2).await;
+        a_day(&process(&worker).await, 40, 301, 7, 2).await;
         // Sessions that a pooler lends to others too are set to nothing.
-        a_day(&process(&with(&url, "lobster_pooled=true")).await, 50, 401, 9, 2).await;
+        a_day(&process(&with(&worker, "lobster_pooled=true")).await, 50, 401, 9, 2).await;
     });
     let plans: Vec<_> = plans(&server.log()).into_iter().filter(|plan| plan.contains("\"lobster\".")).collect();
     for word in [
@@ -168,7 +169,7 @@ fn appends_and_renewals_touch_no_index() {
     server.set("autovacuum", "off");
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&worker(&url)).await;
         let (me, mut eye) = (incarnation(1), Session::of(&url).await);
         let grants = owner(&process.tiers, me, 4).await;
         for seq in 1..=250 {
@@ -200,7 +201,7 @@ fn a_claim_that_finds_nothing_writes_nothing() {
     server.set("autovacuum", "off");
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&url).await;
+        let process = process(&worker(&url)).await;
         let (me, mut eye) = (incarnation(1), Session::of(&url).await);
         owner(&process.tiers, me, 4).await;
         let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text || pg_current_wal_insert_lsn()::text";
@@ -226,7 +227,7 @@ fn a_business_transaction_is_planned_as_the_server_says() {
     let url = shared::postgres();
     block_on(async {
         let text = "SELECT concat_ws(' ', current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('jit'))";
-        let process = process(&url).await;
+        let process = process(&worker(&url)).await;
         let grants = owner(&process.tiers, incarnation(1), 1).await;
         let (tells, told) = oneshot::channel();
         let work: Work = Box::new(move |business| {

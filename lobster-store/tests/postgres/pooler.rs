@@ -1,7 +1,11 @@
 //! Clients that freeze behind a pooler: their sessions belong to it, and are ended all the same once their node was revoked.
 
 use crate::kit::*;
-use lobster_servers::{pgbouncer::PgBouncer, proxy::Proxy, shared};
+use lobster_servers::{
+    pgbouncer::PgBouncer,
+    proxy::Proxy,
+    shared::{self, behind},
+};
 use lobster_store::contract::{Batch, Evidence, NewNode, Revoked};
 use std::time::Duration;
 
@@ -10,7 +14,7 @@ fn frozen_behind_a_pooler(hidden: bool) {
     let url = shared::postgres();
     block_on(async {
         let pooler = PgBouncer::before(address(&url).port()).expect("PgBouncer can be started");
-        let pooled = with(&pooler.url(database(&url)), "lobster_pooled=true");
+        let pooled = behind(&pooler.url(""), &worker(&url));
         let proxy = Proxy::start(address(&pooled));
         let freezes = process(&with(&proxy.url_through(&pooled), "lobster_deadline_ms=600000")).await;
         let other = process(&pooled).await;

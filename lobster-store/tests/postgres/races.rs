@@ -194,14 +194,12 @@ const AFTER: u8 = 2;
 impl Ring {
     async fn new() -> Self {
         let url = shared::postgres();
-        drop(process(&url).await);
         let mut eye = Session::of(&url).await;
+        eye.tell(&schema()).await;
         let roles = ["first", "second"].map(|name| format!("{name}_{}", database(&url)));
         let [first, second] = &roles;
         eye.tell(&format!(
-            "CREATE ROLE {first} LOGIN; CREATE ROLE {second} LOGIN;
-            GRANT USAGE ON SCHEMA lobster TO {first}, {second};
-            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lobster TO {first}, {second};
+            "CREATE ROLE {first} LOGIN IN ROLE lobster_worker; CREATE ROLE {second} LOGIN IN ROLE lobster_worker;
             CREATE FUNCTION pass(n int8) RETURNS bool LANGUAGE plpgsql VOLATILE SET lock_timeout = 0 AS $$ BEGIN
                 IF current_query() LIKE '%set_config%' THEN
                     PERFORM pg_advisory_lock_shared(n); PERFORM pg_advisory_unlock_shared(n);

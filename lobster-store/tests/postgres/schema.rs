@@ -1,10 +1,11 @@
 //! How a schema comes about: whoever only looks writes nothing, a printed file makes what opening makes, and whoever opens waits
-//! for whoever migrates already.
+//! for whoever migrates already. A superuser does all this, by the pooler if the run has one; whoever looks on a server of his own does not.
 
 use crate::kit::*;
 use lobster_servers::{
     postgres::{Durability, Postgres as Server},
-    psql, shared,
+    psql,
+    shared::{self, by_the_pooler},
 };
 use lobster_store::{
     contract::Failed,
@@ -84,13 +85,13 @@ fn a_printed_file_makes_what_opening_makes_and_fails_the_second_time_with_nothin
     let file = postgres::sql(SCHEMA, 0);
     psql::sql(&url, &file).expect("a person can apply it");
     block_on(async {
-        let mut eye = Session::of(&url).await;
-        drop(process(&with(&url, "lobster_schema=orders")).await);
+        let (mut eye, way) = (Session::of(&url).await, by_the_pooler(&url));
+        drop(process(&with(&way, "lobster_schema=orders")).await);
         let (printed, opened) = (eye.column(&shape(SCHEMA)).await, eye.column(&shape("orders")).await);
         assert!(printed.iter().any(|line| line.starts_with("runs_ready i")), "{printed:?}");
         assert_eq!(printed, opened);
 
-        let process = process(&with(&url, "lobster_migrate=false")).await;
+        let process = process(&with(&way, "lobster_migrate=false")).await;
         create(&process.tiers, 1).await;
         let before = eye.column(ALL).await;
         let again = psql::sql(&url, &file).expect_err("there are tables already").to_string();
@@ -105,14 +106,14 @@ fn whoever_opens_while_somebody_migrates_waits_for_it_and_all_find_one_installat
     let url = shared::postgres();
     let local = tempfile::tempdir().expect("a directory can be made");
     block_on(async {
-        let (mut person, mut eye) = (Session::of(&url).await, Session::of(&url).await);
+        let (mut person, mut eye, way) = (Session::of(&url).await, Session::of(&url).await, by_the_pooler(&url));
         // As somebody who migrates does.
         let migrates = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('lobster lobster', 0))";
         person.tell(migrates).await;
         let opens: Vec<_> = (0..8)
             .map(|_| {
-                let (url, local) = (url.clone(), local.path().to_owned());
-                tokio::spawn(async move { try_open(&url, &local).await })
+                let (way, local) = (way.clone(), local.path().to_owned());
+                tokio::spawn(async move { try_open(&way, &local).await })
             })
             .collect();
         let waiters = "FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND NOT l.granted
@@ -132,7 +133,7 @@ fn whoever_opens_while_somebody_migrates_waits_for_it_and_all_find_one_installat
         assert_eq!(found, [eye.ask("SELECT value FROM lobster.meta WHERE name = 'installation'").await]);
 
         person.tell(migrates).await;
-        let opens = tokio::spawn(async move { try_open(&url, local.path()).await });
+        let opens = tokio::spawn(async move { try_open(&way, local.path()).await });
         soon(opens).await.expect("it does not panic").expect("nothing is to be done, and nobody is waited for");
     });
 }

@@ -6,9 +6,12 @@ use lobster_servers::{
     proxy::Proxy,
 };
 use lobster_store::contract::{
-    Beat, Boot, Cancelled, Failed, Grant, Hold, Incarnation, RunId, RunState, RunSummary, Submitted, Vouched, Work,
+    Beat, Boot, Cancelled, Evidence, Failed, Grant, Hold, Incarnation, RunId, RunState, RunSummary, Submitted, Vouched, Work,
 };
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 use tokio::sync::oneshot;
 
 /// A server, a standby of its, and a database on both.
@@ -36,7 +39,7 @@ fn address(server: &Postgres) -> SocketAddr {
 fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
     let Pair { server, url, standby, other } = Pair::start(true);
     block_on(async {
-        let (me, on_primary) = (incarnation(1), process(&url).await);
+        let (me, on_primary) = (incarnation(1), process(&way(&url)).await);
         let grant = owner(&on_primary.tiers, me, 1).await.remove(0);
         let refused = failed(try_process(&other).await);
         assert!(matches!(&refused, Failed::Unavailable(why) if why.contains("standby")), "{refused}");
@@ -47,7 +50,7 @@ fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
         server.kill();
         standby.promote();
         // Its holder goes on where the tail says.
-        let on_standby = process(&other).await;
+        let on_standby = process(&way(&other)).await;
         let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grant, 22)])).await.remove(0);
         let tail = if seen.rows == 1 { 21 } else { seen.tail };
         assert!(seen.mine && (20..=21).contains(&tail), "{seen:?}");
@@ -60,7 +63,7 @@ fn a_promoted_synchronous_standby_has_everything_that_was_synced() {
 fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() {
     let Pair { server, url, standby, other } = Pair::start(false);
     block_on(async {
-        let (me, on_primary) = (incarnation(1), process(&url).await);
+        let (me, on_primary) = (incarnation(1), process(&way(&url)).await);
         let grants = owner(&on_primary.tiers, me, 2).await;
         append(&on_primary.tiers, batch(me, true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
         let mut eye = Session::of(&url).await;
@@ -74,7 +77,7 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
         }
         server.kill();
         standby.promote();
-        let on_standby = process(&other).await;
+        let on_standby = process(&way(&other)).await;
         // The gap: nothing is applied on top of what is missing, and the tail says from where to offer again.
         let seen = append(&on_standby.tiers, batch(me, true, vec![offer(&grants[0], 6)])).await.remove(0);
         assert_eq!((seen.mine, seen.rows, seen.tail), (true, 0, 1));
@@ -83,7 +86,7 @@ fn a_promoted_asynchronous_standby_may_lack_the_newest_and_its_holder_is_told() 
             append_one(&on_standby.tiers, me, &grants[0], seq, true).await;
         }
         // The fork: somebody else went on from what was left.
-        let evidence = lobster_store::contract::Evidence::Silence { beat: 0, age: std::time::Duration::ZERO };
+        let evidence = Evidence::Silence { beat: 0, age: Duration::ZERO };
         on_standby.tiers.members.revoke(me, evidence).await.expect("a revoke is answered");
         join(&on_standby.tiers, incarnation(2)).await;
         let taken = claim_settled(&other, &on_standby, incarnation(2), 2).await;
@@ -113,7 +116,7 @@ async fn claim_settled(url: &str, process: &Process, node: Incarnation, limit: u
 
 /// What a holder knows of its run.
 fn knows(grant: &Grant, tail: u64) -> Vouched {
-    Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false }
+    Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false, held: false }
 }
 
 async fn vouch(process: &Process, vouched: &[Vouched]) -> Vec<(RunId, bool)> {
@@ -131,7 +134,7 @@ async fn summary(process: &Process, run: RunId) -> RunSummary {
 fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
     let Pair { server, url, standby, other } = Pair::start(false);
     block_on(async {
-        let (me, on_primary) = (incarnation(1), process(&url).await);
+        let (me, on_primary) = (incarnation(1), process(&way(&url)).await);
         join(&on_primary.tiers, me).await;
         on_primary.tiers.journal.submit((1..=5).map(new_run).collect()).await.expect("a submit is answered");
         let early = claim(&on_primary.tiers, me, 2).await;
@@ -147,7 +150,7 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
         server.kill();
         standby.promote();
 
-        let (on_standby, you) = (process(&other).await, incarnation(2));
+        let (on_standby, you) = (process(&way(&other)).await, incarnation(2));
         join(&on_standby.tiers, you).await;
         assert_eq!(claim(&on_standby.tiers, you, 5).await, [], "somebody may live who knows better");
         // The first renewals are reasons to vouch.
@@ -196,10 +199,98 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
 }
 
 #[test]
+fn who_claims_what_nobody_vouched_for_is_told_that_it_is_in_doubt() {
+    let Pair { server, url, standby, other } = Pair::start(false);
+    block_on(async {
+        let (me, on_primary) = (incarnation(1), process(&way(&url)).await);
+        join(&on_primary.tiers, me).await;
+        on_primary.tiers.journal.submit((1..=3).map(new_run).collect()).await.expect("a submit is answered");
+        let mine = claim(&on_primary.tiers, me, 3).await;
+        append(&on_primary.tiers, batch(me, true, mine.iter().map(|grant| offer(grant, 1)).collect())).await;
+        on_primary.tiers.journal.submit((4..=5).map(new_run).collect()).await.expect("a submit is answered");
+        assert!(mine.iter().all(|grant| grant.doubt.is_none()), "{mine:?}");
+        let mut eye = Session::of(&url).await;
+        let now = eye.ask("SELECT pg_current_wal_lsn()::text").await;
+        eye.until(&format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).await;
+        server.kill();
+        standby.promote();
+
+        let (on_standby, you) = (process(&way(&other)).await, incarnation(2));
+        join(&on_standby.tiers, you).await;
+        on_standby.tiers.journal.submit(vec![new_run(6)]).await.expect("a submit is answered");
+        // The first is held by who says so, the second was; of the third nobody says anything.
+        let vouched = [Vouched { held: true, ..knows(&mine[0], 1) }, knows(&mine[1], 1)];
+        assert_eq!(vouch(&on_standby, &vouched).await, []);
+        let mut eye = Session::of(&other).await;
+        assert_eq!(eye.ask("SELECT string_agg(timeline::text, ' ' ORDER BY id) FROM lobster.runs").await, "2 1 1 1 1 2");
+        let first = claim_settled(&other, &on_standby, you, 1).await;
+        assert_eq!(first.iter().map(|grant| (grant.run, grant.doubt)).collect::<Vec<_>>(), [(run_id(4), Some(0))]);
+        // One that nobody had, and that was not due then, nor for a long time.
+        eye.tell("UPDATE lobster.timelines SET noted = -7200000").await;
+        let evidence = Evidence::Silence { beat: 0, age: Duration::ZERO };
+        on_standby.tiers.members.revoke(me, evidence).await.expect("a revoke is answered");
+        let doubts = async |grants: Vec<Grant>| {
+            let mut doubts: Vec<_> = grants.into_iter().map(|grant| (grant.run, grant.doubt)).collect();
+            doubts.sort_unstable();
+            doubts
+        };
+        let all = claim(&on_standby.tiers, you, 9).await;
+        // The token of the first goes on; of the others it is above what may have been given out.
+        assert!(all.iter().all(|grant| grant.epoch > 1_000_000 || grant.doubt.is_none()), "{all:?}");
+        assert_eq!(all.iter().filter(|grant| grant.epoch < 3).count(), 3);
+        let expected = [(1, None), (2, Some(1)), (3, Some(1)), (5, None), (6, None)].map(|(run, doubt)| (run_id(run), doubt));
+        assert_eq!(doubts(all).await, expected);
+        // Whoever comes later is told the same, of the epoch that the promotion found.
+        on_standby.tiers.members.leave(you).await.expect("a farewell is answered");
+        join(&on_standby.tiers, incarnation(3)).await;
+        let again = claim(&on_standby.tiers, incarnation(3), 9).await;
+        assert!(again.iter().all(|grant| grant.epoch % 1_048_576 <= 3), "once is enough: {again:?}");
+        let mut expected = expected.to_vec();
+        expected.insert(3, (run_id(4), Some(0)));
+        assert_eq!(doubts(again).await, expected);
+        // A person says that this is a backup: the statement of the guide.
+        eye.tell("UPDATE lobster.runs SET doubt = epoch WHERE ended IS NULL").await;
+        on_standby.tiers.members.leave(incarnation(3)).await.expect("a farewell is answered");
+        join(&on_standby.tiers, incarnation(4)).await;
+        let restored = claim(&on_standby.tiers, incarnation(4), 9).await;
+        assert!(restored.len() == 6 && restored.iter().all(|grant| grant.doubt == Some(grant.epoch - 1)), "{restored:?}");
+    });
+}
+
+#[test]
+fn a_promoted_standby_that_is_trusted_leaves_nothing_in_doubt() {
+    let Pair { server, url, standby, other } = Pair::start(true);
+    block_on(async {
+        let on_primary = process(&way(&url)).await;
+        join(&on_primary.tiers, incarnation(1)).await;
+        on_primary.tiers.journal.submit((1..=3).map(new_run).collect()).await.expect("a submit is answered");
+        // Said of the next server, before it is one: what the guide has for a planned switchover.
+        let mut eye = Session::of(&url).await;
+        let foretold = "INSERT INTO lobster.timelines (system, number, settled, noted, trusted)
+            SELECT system_identifier, timeline_id + 1, false, 0, true FROM pg_control_system(), pg_control_checkpoint()";
+        eye.tell(foretold).await;
+        server.kill();
+        standby.promote();
+
+        let (process, you) = (process(&way(&other)).await, incarnation(2));
+        join(&process.tiers, you).await;
+        let told = claim_settled(&other, &process, you, 1).await;
+        assert_eq!((told.len(), told[0].doubt), (1, None));
+        // Nobody has said so; but this process takes every promoted server for a good one.
+        let mut eye = Session::of(&other).await;
+        eye.tell("UPDATE lobster.timelines SET trusted = false").await;
+        let trusts = crate::kit::process(&with(&way(&other), "lobster_trust_promoted=true")).await;
+        join(&trusts.tiers, incarnation(3)).await;
+        assert_eq!(claim(&trusts.tiers, incarnation(3), 1).await[0].doubt, None);
+        assert_eq!(claim(&process.tiers, you, 1).await[0].doubt, Some(0));
+    });
+}
+
+#[test]
 fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
     let Pair { server: _server, url, standby, .. } = Pair::start(true);
     block_on(async {
-        let (me, writer, mut eye) = (incarnation(1), process(&url).await, Session::of(&url).await);
+        let (me, writer, mut eye) = (incarnation(1), process(&way(&url)).await, Session::of(&url).await);
         let grants = owner(&writer.tiers, me, 2).await;
         append_one(&writer.tiers, me, &grants[0], 1, true).await;
         standby.pause();
@@ -221,7 +312,7 @@ fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
         eye.until(&format!("SELECT state > 2 FROM lobster.runs WHERE id = '{}'", grants[0].run)).await;
         eye.until(&format!("SELECT EXISTS (SELECT 1 FROM lobster.runs WHERE id = '{}')", new_run(9).id)).await;
 
-        let reader = process(&url).await;
+        let reader = process(&way(&url)).await;
         let runs = [grants[0].run];
         let (outcome, again) = (reader.tiers.catalog.outcomes(&runs), reader.tiers.journal.submit(vec![new_run(9)]));
         let mut answers = std::pin::pin!(async { tokio::join!(outcome, again) });
@@ -241,10 +332,11 @@ fn what_a_reader_is_told_is_on_the_synchronous_standby_too() {
     });
 }
 
-/// Two runs with a row each on both servers, of which the standby hears no more; and the way to the primary.
+/// Two runs with a row each on both servers, of which the standby hears no more; and the way to the primary. Without a pooler: behind one
+/// only new connections tell where they lead.
 async fn two_histories(server: &Postgres, standby: &Postgres, url: &str) -> (Proxy, Process, Vec<Grant>) {
     let proxy = Proxy::start(address(server));
-    let process = process(&proxy.url_through(url)).await;
+    let process = process(&proxy.url_through(&worker(url))).await;
     let grants = owner(&process.tiers, incarnation(1), 2).await;
     append(&process.tiers, batch(incarnation(1), true, grants.iter().map(|grant| offer(grant, 1)).collect())).await;
     let mut eye = Session::of(url).await;
@@ -324,7 +416,7 @@ fn an_old_primary_that_lives_on_is_given_up_when_the_new_one_is_seen() {
         assert_eq!((rows(&other, &grants[0]).await, rows(&url, &grants[0]).await), ("2".to_owned(), "1".to_owned()));
 
         // Hints are heard of the new one.
-        let (speaker, mut eye) = (crate::kit::process(&other).await, Session::of(&other).await);
+        let (speaker, mut eye) = (crate::kit::process(&way(&other)).await, Session::of(&other).await);
         let speaks = async {
             loop {
                 speaker.tiers.wake.hint();

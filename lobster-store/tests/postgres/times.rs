@@ -38,7 +38,7 @@ async fn host(url: &str, local: &Path, ahead: i64) -> (Tiers, Ahead) {
 
 #[test]
 fn a_host_whose_clock_is_wrong_submits_and_evicts_for_the_right_time() {
-    let url = shared::postgres();
+    let url = way(&shared::postgres());
     block_on(async {
         let local = tempfile::tempdir().expect("a directory can be made");
         let right = process(&url).await;
@@ -70,7 +70,7 @@ fn a_host_whose_clock_is_wrong_submits_and_evicts_for_the_right_time() {
 
 #[test]
 fn a_step_of_the_clock_is_seen_with_the_next_answer() {
-    let url = shared::postgres();
+    let url = way(&shared::postgres());
     block_on(async {
         let (local, right) = (tempfile::tempdir().expect("a directory can be made"), process(&url).await);
         let (tiers, clock) = host(&url, local.path(), 0).await;

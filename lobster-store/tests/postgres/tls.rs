@@ -1,4 +1,5 @@
-//! Nothing leaves this host in the clear unless somebody asked for it, and nobody else is taken for the server.
+//! Nothing leaves this host in the clear unless somebody asked for it, and nobody else is taken for the server. Without a pooler, which
+//! would be the one that speaks to it.
 
 use crate::kit::*;
 use lobster_servers::postgres::{Durability, Postgres};
@@ -40,11 +41,12 @@ fn a_server_is_taken_for_what_its_certificate_says() {
     let server = Postgres::start_with_tls(Durability::Fast).expect("a private server can be started");
     let stranger = Postgres::start_with_tls(Durability::Fast).expect("a private server can be started");
     let (ca, of_another) = (server.ca().expect("it has one"), stranger.ca().expect("it has one"));
-    let url = format!("postgres://lobster@localhost:{}/postgres", server.port());
+    let person = format!("postgres://lobster@localhost:{}/postgres", server.port());
+    let url = worker(&person);
     block_on(async {
         let good = process(&verified(&url, "verify-full", ca)).await;
         create(&good.tiers, 1).await;
-        let mut eye = Session::of(&verified(&url, "verify-full", ca)).await;
+        let mut eye = Session::of(&verified(&person, "verify-full", ca)).await;
         let clear = "SELECT count(*)::text FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'lobster%' AND NOT ssl";
         assert_eq!(eye.ask(clear).await, "0");
 

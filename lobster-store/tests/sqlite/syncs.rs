@@ -175,6 +175,7 @@ async fn claim_stubbornly(store: &Sqlite, me: Incarnation) -> Grant {
                 deaths: 0,
                 cancel: false,
                 wake: 0,
+                doubt: None,
             };
         }
     }

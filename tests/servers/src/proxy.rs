@@ -175,7 +175,12 @@ impl Proxy {
     ///
     /// A driver that prepares a statement sends its text in one message and runs it by another: name a bound value then.
     pub fn cut_when_client_sends(&self, needle: &[u8], deliver: bool) {
-        self.shared.trap.arm(needle, deliver);
+        self.cut_when_client_sends_all(&[needle], deliver);
+    }
+
+    /// The same for the connection whose client sends all of these, one after the other.
+    pub fn cut_when_client_sends_all(&self, needles: &[&[u8]], deliver: bool) {
+        self.shared.trap.arm(needles, deliver);
     }
 
     /// Whether [`Self::cut_when_client_sends`] has happened. A client that was cut off finds it has.

@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+const BUY: &str = "INSERT INTO purchases VALUES ($1)";
+
 /// What a driver sends to commit, in a message of its own.
 const COMMIT: &[u8] = b"COMMIT\0";
 
@@ -31,14 +33,15 @@ async fn note(_ctx: &StepCtx, world: &str, what: &str) -> Result<u64> {
     Ok(happen(world, what))
 }
 
-/// Writes which execution it is. The first one has its COMMIT cut off: nothing else of this process commits by a statement meanwhile.
+/// Writes which execution it is. The first one has its COMMIT cut off: behind a pooler others commit by a statement meanwhile, on
+/// connections that have not bought anything.
 #[step(transactional)]
 async fn buy(_ctx: &StepCtx, tx: &mut PgTx, order: &Order) -> Result<u64> {
     let execution = happen(&order.world, "body");
-    sqlx::query("INSERT INTO purchases VALUES ($1)").bind(execution.cast_signed()).execute(&mut **tx).await?;
     if execution == 1 {
-        PROXIES.lock().unwrap()[&order.world].cut_when_client_sends(COMMIT, order.deliver);
+        PROXIES.lock().unwrap()[&order.world].cut_when_client_sends_all(&[BUY.as_bytes(), COMMIT], order.deliver);
     }
+    sqlx::query(BUY).bind(execution.cast_signed()).persistent(false).execute(&mut **tx).await?;
     Ok(execution)
 }
 
@@ -64,10 +67,10 @@ fn leased() -> Settings {
 /// The purchase is made by this execution of its step, once, whatever became of its first COMMIT.
 async fn cut_at_the_commit(deliver: bool, made_by: u64) {
     let (url, world) = (shared::postgres(), format!("commit {deliver} {}", Ctx::detached().run_id()));
-    sql(&url, "CREATE TABLE purchases (execution INT8 NOT NULL)").unwrap();
     let proxy = Arc::new(Proxy::start(address(&url)));
     PROXIES.lock().unwrap().insert(world.clone(), proxy.clone());
     let place = Place::postgres_at(&proxy.url_through(&url));
+    sql(&url, "CREATE TABLE purchases (execution INT8 NOT NULL)").unwrap();
     let lobster = place.open().settings(leased()).task(purchase).start().await.unwrap();
     let run = lobster.submit(purchase, Order { world: world.clone(), deliver }).await.unwrap();
 
@@ -94,7 +97,7 @@ async fn a_step_whose_commit_never_arrived_is_undone_and_made_again_on_postgres(
 /// In milliseconds: how long the server lets this transaction be idle, and wait for a lock.
 async fn bounds(tx: &mut PgTx) -> Result<Vec<i64>> {
     let names = "SELECT setting::int8 FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'lock_timeout')";
-    Ok(sqlx::query_scalar(names).fetch_all(&mut **tx).await?)
+    Ok(sqlx::query_scalar(names).persistent(false).fetch_all(&mut **tx).await?)
 }
 
 #[step(transactional)]
@@ -115,7 +118,7 @@ async fn all_bounds(ctx: Ctx, _nothing: ()) -> Result<[Vec<i64>; 2]> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_is_told_to_bear_with_a_transaction_no_longer_than_the_lease_is_good_and_it_may_take() {
-    let (place, settings) = (Place::postgres_at(&shared::postgres()), leased());
+    let (place, settings) = (Place::postgres(), leased());
     let most = [settings.lease.self_fence, Duration::from_secs(2)].map(|most| i64::try_from(most.as_millis()).unwrap());
     let lobster = place.open().settings(settings).task(all_bounds).start().await.unwrap();
     for (bounds, most) in lobster.submit(all_bounds, ()).await.unwrap().outcome().await.unwrap().into_iter().zip(most) {

@@ -5,6 +5,7 @@
 mod calendar;
 mod failover;
 mod killed;
+mod lost;
 mod outage;
 mod owners;
 

@@ -12,7 +12,7 @@ pub async fn a_claim_grants_a_ready_run(world: World) {
     let run = world.create(NewRun { task: task("work", 1), ..world.new_run() }).await;
     let grant = node.claim_one().await;
     let (tail, mark, deaths, cancel, wake) = (0, 0, 0, false, grant.wake);
-    assert_eq!(grant, Grant { run, epoch: 1, tail, mark, task: task("work", 1), attempts: 1, deaths, cancel, wake });
+    assert_eq!(grant, Grant { run, epoch: 1, tail, mark, task: task("work", 1), attempts: 1, deaths, cancel, wake, doubt: None });
     let row = world.row(run).await;
     assert_eq!((row.state, row.owner, row.epoch, row.attempts), (RunState::Running, Some(node.incarnation), 1, 1));
 }

@@ -1,5 +1,5 @@
 //! Runs a command with a PostgreSQL server that lives as long as it does: `with-servers cargo nextest run`. With `--pooled` before the
-//! command, the tests of the engine reach it through PgBouncer in transaction mode.
+//! command, tests reach it, and the servers that they start for themselves, through PgBouncer in transaction mode.
 //!
 //! Invariant: it ends as the command ends, with its code, and never before it.
 

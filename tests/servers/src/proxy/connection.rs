@@ -2,7 +2,11 @@
 //!
 //! Invariant: reading never waits for writing, so that what is held piles up here and its sender notices nothing.
 
-use super::{End, Mood, Shared, held::Held, trap::Sprung};
+use super::{
+    End, Mood, Shared,
+    held::Held,
+    trap::{Sent, Sprung},
+};
 use std::{
     future::pending,
     io,
@@ -82,7 +86,7 @@ impl Connection {
 
     async fn pump(&self, way: Way, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<(), Why> {
         let mut mood = self.mood.clone();
-        let (mut held, mut recent, mut buffer, mut open) = (Held::default(), Vec::new(), vec![0; 16 << 10], true);
+        let (mut held, mut sent, mut buffer, mut open) = (Held::default(), Sent::default(), vec![0; 16 << 10], true);
         while open || !held.is_empty() {
             let Mood { hold_to_server, hold_to_client, hold_back, .. } = *mood.borrow_and_update();
             let (holds, last) = if way == Way::ToServer { (hold_to_server, hold_back) } else { (hold_to_client, 0) };
@@ -92,7 +96,7 @@ impl Connection {
                     open = !chunk.is_empty();
                     // As it is now: it may have changed while nothing came.
                     held.push(chunk, mood.borrow().delay);
-                    if way == Way::ToServer && let Some(sprung) = self.shared.trap.springs(&mut recent, chunk) {
+                    if way == Way::ToServer && let Some(sprung) = self.shared.trap.springs(&mut sent, chunk) {
                         return Err(Why::Trap(sprung, held.into_bytes()));
                     }
                 }

@@ -1,6 +1,7 @@
 //! Bytes that a client must not send unharmed.
 //!
-//! Invariant: an armed trap fires once, for the first connection that sends all of its bytes, however they are cut into chunks.
+//! Invariant: an armed trap fires once, for the first connection that sends all of its bytes in their order, however they are cut into
+//! chunks.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -16,8 +17,20 @@ pub(super) struct Trap {
 
 #[derive(Debug, Default)]
 struct State {
-    armed: Option<(Vec<u8>, bool)>,
+    armed: Option<(Vec<Vec<u8>>, bool)>,
+    /// How often it was armed.
+    armings: u64,
     fired: bool,
+}
+
+/// What one connection sent since the trap was armed, as far as it matters.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    arming: u64,
+    /// So many needles.
+    needles: usize,
+    /// And what may be the beginning of the next one.
+    recent: Vec<u8>,
 }
 
 /// What becomes of the chunk that springs the trap.
@@ -28,31 +41,36 @@ pub(super) enum Sprung {
 }
 
 impl Trap {
-    pub fn arm(&self, needle: &[u8], deliver: bool) {
-        assert!(!needle.is_empty(), "every client sends nothing");
-        *self.state() = State { armed: Some((needle.to_owned(), deliver)), fired: false };
+    pub fn arm(&self, needles: &[&[u8]], deliver: bool) {
+        assert!(needles.iter().all(|needle| !needle.is_empty()), "every client sends nothing");
+        let mut state = self.state();
+        let needles = needles.iter().map(|needle| needle.to_vec()).collect();
+        *state = State { armed: Some((needles, deliver)), armings: state.armings + 1, fired: false };
     }
 
     pub fn disarm(&self) {
         self.state().armed = None;
     }
 
-    /// Looks at what a connection sent; `recent` is what this connection sent before, as far as it matters.
-    pub fn springs(&self, recent: &mut Vec<u8>, chunk: &[u8]) -> Option<Sprung> {
+    /// Looks at a chunk of a connection; `sent` is what this connection sent before.
+    pub fn springs(&self, sent: &mut Sent, chunk: &[u8]) -> Option<Sprung> {
         let mut state = self.state();
-        let Some((needle, deliver)) = &state.armed else {
-            recent.clear();
-            return None;
-        };
-        recent.extend_from_slice(chunk);
-        let found = recent.windows(needle.len()).any(|window| window == needle);
-        let (keep, deliver) = (needle.len() - 1, *deliver);
-        recent.drain(..recent.len().saturating_sub(keep));
-        if !found {
-            return None;
+        let (needles, deliver) = state.armed.as_ref()?;
+        if sent.arming != state.armings {
+            *sent = Sent { arming: state.armings, ..Sent::default() };
         }
+        sent.recent.extend_from_slice(chunk);
+        while let Some(needle) = needles.get(sent.needles) {
+            let Some(at) = sent.recent.windows(needle.len()).position(|window| window == needle) else {
+                sent.recent.drain(..sent.recent.len().saturating_sub(needle.len() - 1));
+                return None;
+            };
+            sent.recent.drain(..at + needle.len());
+            sent.needles += 1;
+        }
+        let sprung = if *deliver { Sprung::Deliver } else { Sprung::Drop };
         state.armed = None;
-        Some(if deliver { Sprung::Deliver } else { Sprung::Drop })
+        Some(sprung)
     }
 
     /// What the trap is for has happened.
@@ -77,15 +95,27 @@ impl Trap {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sprung, Trap};
+    use super::{Sent, Sprung, Trap};
 
     #[test]
     fn it_springs_once_and_across_chunks() {
-        let (trap, mut recent) = (Trap::default(), Vec::new());
-        trap.arm(b"COMMIT", true);
-        assert_eq!(trap.springs(&mut recent, b"BEGIN; COMM"), None);
-        assert_eq!(trap.springs(&mut Vec::new(), b"IT"), None, "another connection");
-        assert_eq!(trap.springs(&mut recent, b"IT;"), Some(Sprung::Deliver));
-        assert_eq!(trap.springs(&mut recent, b"COMMIT"), None);
+        let (trap, mut sent) = (Trap::default(), Sent::default());
+        trap.arm(&[b"COMMIT"], true);
+        assert_eq!(trap.springs(&mut sent, b"BEGIN; COMM"), None);
+        assert_eq!(trap.springs(&mut Sent::default(), b"IT"), None, "another connection");
+        assert_eq!(trap.springs(&mut sent, b"IT;"), Some(Sprung::Deliver));
+        assert_eq!(trap.springs(&mut sent, b"COMMIT"), None);
+    }
+
+    #[test]
+    fn it_springs_when_one_connection_has_sent_everything_in_its_order() {
+        let (trap, mut one, mut other) = (Trap::default(), Sent::default(), Sent::default());
+        trap.arm(&[b"INSERT", b"COMMIT"], false);
+        assert_eq!(trap.springs(&mut one, b"COMMIT; BEGIN; INSERT; COM"), None);
+        assert_eq!(trap.springs(&mut other, b"MIT; BEGIN; COMMIT"), None);
+        assert_eq!(trap.springs(&mut one, b"MIT"), Some(Sprung::Drop));
+        trap.arm(&[b"INSERT", b"COMMIT"], true);
+        assert_eq!(trap.springs(&mut one, b"COMMIT"), None, "what it sent before does not count");
+        assert_eq!(trap.springs(&mut other, b"INSERT; COMMIT"), Some(Sprung::Deliver));
     }
 }

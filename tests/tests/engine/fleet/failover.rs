@@ -1,5 +1,6 @@
 //! A standby is promoted that lacks the newest: the runs that were executed meanwhile are held, and no call is made again.
 
+use super::lost::later;
 use lobster_core::{Client, Ctx, ErrorKind, Fate, Result, RunFailed, Settings, StepCtx, step, task};
 use lobster_servers::{
     postgres::{Durability, Postgres},
@@ -64,12 +65,12 @@ async fn waits(ctx: Ctx, world: String) -> Result<u64> {
     Ok(first + pay(&ctx, &world, 2).await?)
 }
 
-fn address(server: &Postgres) -> SocketAddr {
+pub(super) fn address(server: &Postgres) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))
 }
 
 /// A lease that a slow machine does not lose while it finds the new server.
-fn leased(ttl: u64) -> Settings {
+pub(super) fn leased(ttl: u64) -> Settings {
     let mut settings = Settings::test();
     settings.lease.ttl = Duration::from_secs(ttl);
     settings.lease.self_fence = settings.lease.ttl.mul_f64(0.6);
@@ -77,7 +78,7 @@ fn leased(ttl: u64) -> Settings {
 }
 
 /// The standby has everything up to now, and hears no more.
-fn deafen(url: &str, standby: &Postgres) {
+pub(super) fn deafen(url: &str, standby: &Postgres) {
     let now = sql(url, "SELECT pg_current_wal_lsn()").unwrap();
     while sql(url, &format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).unwrap() != "t" {}
     standby.set("primary_conninfo", "");
@@ -85,7 +86,7 @@ fn deafen(url: &str, standby: &Postgres) {
 }
 
 /// The server dies, and the way of a process leads to its standby.
-fn fail_over(server: &Postgres, standby: &Postgres, proxy: &Proxy) {
+pub(super) fn fail_over(server: &Postgres, standby: &Postgres, proxy: &Proxy) {
     server.kill();
     standby.promote();
     proxy.lead_to(address(standby));
@@ -93,7 +94,7 @@ fn fail_over(server: &Postgres, standby: &Postgres, proxy: &Proxy) {
 }
 
 /// The same database on its standby.
-fn on(standby: &Postgres, url: &str) -> String {
+pub(super) fn on(standby: &Postgres, url: &str) -> String {
     format!("postgres://lobster@{}/{}", address(standby), url.rsplit('/').next().unwrap())
 }
 
@@ -251,8 +252,8 @@ async fn with_synchronous_replication_a_promoted_postgres_holds_nothing_and_runs
     let server = Postgres::start(Durability::Full).unwrap();
     let (url, standby) = (server.fresh_database(), server.standby(true));
     let proxy = Proxy::start(address(&server));
-    let place = Place::postgres_at(&proxy.url_through(&url));
-    let lobster = place.open().settings(leased(10)).task(pays).task(wires).start().await.unwrap();
+    let place = Place::postgres_at(&proxy.url_through(&url)).with("lobster_trust_promoted=true");
+    let lobster = place.open().settings(leased(10)).task(pays).task(wires).task(later).start().await.unwrap();
     let worlds = ["synchronous", "both"].map(|name| format!("{name} {}", Ctx::detached().run_id()));
     let run = lobster.submit(pays, worlds[0].clone()).await.unwrap();
     let other = lobster.submit(wires, worlds[1].clone()).await.unwrap();
@@ -261,6 +262,8 @@ async fn with_synchronous_replication_a_promoted_postgres_holds_nothing_and_runs
     until(&worlds[0], "pay 2", 1).await;
     until(&worlds[1], "wire 1", 1).await;
     until(&worlds[1], "wire 2", 1).await;
+    // Nobody has it before the standby is promoted, or somebody has: nothing is lost of it.
+    let waiting = lobster.submit(later, worlds[0].clone()).delay(Duration::from_secs(2)).await.unwrap();
     fail_over(&server, &standby, &proxy);
     for n in 1..=3 {
         worlds.iter().for_each(|world| _ = happen(world, format!("go {n}")));
@@ -269,6 +272,7 @@ async fn with_synchronous_replication_a_promoted_postgres_holds_nothing_and_runs
     for id in [run.id(), other.id()] {
         assert_eq!(lobster.show(id).await.unwrap().summary.epoch, 1, "nobody else had it");
     }
+    assert_eq!(waiting.outcome().await.unwrap(), 1, "it is in no doubt");
     // And those that nobody has yet, once everybody has had the time to speak.
     let new = lobster.submit(pays, worlds[0].clone()).await.unwrap();
     assert_eq!(new.outcome().await.unwrap(), 6);
