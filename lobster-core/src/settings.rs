@@ -3,6 +3,7 @@
 //! Invariant: settings that cannot work together are refused at start, with the inequality they break.
 
 use crate::error::Error;
+use lobster_store::contract::limits::EPOCH_LEAP;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -79,7 +80,8 @@ pub struct RunSettings {
     /// Claims of a run without a newly recorded result before it is quarantined; a task may set its own
     /// (`#[task(max_attempts = ..)]`). Default 50.
     pub attempts_max: u32,
-    /// Claims of a run in all before it is quarantined, however much progress each made. Default 10,000.
+    /// Claims of a run in all before it is quarantined, however much progress each made; fewer than 1,048,576.
+    /// Default 10,000.
     pub claims_max: u64,
 }
 
@@ -210,6 +212,7 @@ impl Settings {
             (!self.run.poll.is_zero(), "run.poll > 0", format!("{:?}", self.run.poll)),
             (self.run.attempts_max > 0, "run.attempts_max > 0", self.run.attempts_max.to_string()),
             (self.run.claims_max > 0, "run.claims_max > 0", self.run.claims_max.to_string()),
+            (self.run.claims_max < EPOCH_LEAP, "run.claims_max < 1048576", self.run.claims_max.to_string()),
             (self.commit.lag_bytes > 0, "commit.lag_bytes > 0", self.commit.lag_bytes.to_string()),
             (self.commit.lag_deltas > 0, "commit.lag_deltas > 0", self.commit.lag_deltas.to_string()),
             (self.commit.unsynced_bytes > 0, "commit.unsynced_bytes > 0", self.commit.unsynced_bytes.to_string()),
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn a_broken_inequality_is_named() {
         type Breaks = fn(&mut Settings);
-        let table: [(&str, Breaks); 19] = [
+        let table: [(&str, Breaks); 20] = [
             ("lease.renew > 0", |of| of.lease.renew = Duration::ZERO),
             ("lease.self_fence + lease.renew <= lease.ttl (14s + 3s > 15s)", |of| of.lease.self_fence = Duration::from_secs(14)),
             ("lease.self_fence + lease.renew <= lease.ttl", |of| of.lease.self_fence = Duration::MAX),
@@ -270,6 +273,7 @@ mod tests {
             ("run.poll > 0", |of| of.run.poll = Duration::ZERO),
             ("run.attempts_max > 0", |of| of.run.attempts_max = 0),
             ("run.claims_max > 0", |of| of.run.claims_max = 0),
+            ("run.claims_max < 1048576 (1048576)", |of| of.run.claims_max = EPOCH_LEAP),
             ("commit.lag_bytes > 0", |of| of.commit.lag_bytes = 0),
             ("commit.lag_deltas > 0", |of| of.commit.lag_deltas = 0),
             ("commit.unsynced_bytes > 0", |of| of.commit.unsynced_bytes = 0),

@@ -268,12 +268,13 @@ fn put_off_unread(shared: &Arc<Shared>, grant: Grant, error: &Failed) {
 fn poisoned(shared: &Shared, grant: &Grant) -> Option<String> {
     let task = shared.registry.get(&grant.task.task)?;
     let attempts_max = task.options.max_attempts.unwrap_or(shared.settings.run.attempts_max);
+    let claims = grant.epoch % limits::EPOCH_LEAP;
     if grant.deaths >= limits::DEATHS_QUARANTINE {
         Some(format!("its process died {} times while executing it, without a new result", grant.deaths))
     } else if grant.attempts > attempts_max {
         Some(format!("claimed {} times without a new result (the limit is {attempts_max})", grant.attempts))
-    } else if grant.epoch > shared.settings.run.claims_max {
-        Some(format!("claimed {} times in all (the limit is {})", grant.epoch, shared.settings.run.claims_max))
+    } else if claims > shared.settings.run.claims_max {
+        Some(format!("claimed {claims} times in all (the limit is {})", shared.settings.run.claims_max))
     } else {
         None
     }

@@ -46,5 +46,9 @@ pub const SUBMIT_RUNS: usize = 4096;
 /// Deaths of a run's process while its code was being polled, without progress: from here it is executed alone.
 pub const DEATHS_ALONE: u32 = 3;
 
+/// How far the epoch of a run leaps where claims of it may be lost: above every token that was given out. Below it lie the claims of a
+/// run, so that the rest of an epoch counts them.
+pub const EPOCH_LEAP: u64 = 1 << 20;
+
 /// Such deaths at which a run is quarantined: three in company, two alone.
 pub const DEATHS_QUARANTINE: u32 = 5;

@@ -19,7 +19,7 @@ use super::{
     sql::{Args, get, get_run},
     times::SERVER_MS,
 };
-use crate::contract::{Boot, FORKED, Lacking, Result, Vouched};
+use crate::contract::{Boot, FORKED, Lacking, Result, Vouched, limits::EPOCH_LEAP};
 use sqlx::postgres::PgRow;
 use std::{
     sync::{
@@ -68,15 +68,12 @@ pub(super) fn here(told: bool, trusted: bool) -> String {
     }
 }
 
-/// More claims of one run than a promoted server lacks.
-const LEAP: &str = "1048576";
-
 /// What a claim says of a run `r`, beside `here`: 0 is the timeline of a server that does not say. Tokens do not fall: the new epoch is
 /// above all that may have been given out on the old primary.
 pub(super) fn marked() -> String {
     let lost = format!("r.timeline NOT IN (0, here.number) AND NOT here.trusted AND (r.epoch > 0 OR r.due < here.noted + {FAR})");
     format!(
-        "epoch = r.epoch + CASE WHEN {lost} THEN {LEAP} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
+        "epoch = r.epoch + CASE WHEN {lost} THEN {EPOCH_LEAP} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
     timeline = here.number"
     )
 }

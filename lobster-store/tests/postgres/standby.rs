@@ -7,6 +7,7 @@ use lobster_servers::{
 };
 use lobster_store::contract::{
     Beat, Boot, Cancelled, Evidence, Failed, Grant, Hold, Incarnation, RunId, RunState, RunSummary, Submitted, Vouched, Work,
+    limits,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -194,7 +195,7 @@ fn what_a_promoted_standby_lacks_is_held_before_anybody_is_given_a_run() {
         assert_eq!(vouch(&on_standby, &ended).await, [(run_id(2), true)]);
         assert_eq!(vouch(&on_standby, &ended).await, []);
         let again = claim(&on_standby.tiers, you, 5).await.remove(0);
-        assert_eq!((again.run, again.epoch, again.cancel), (run_id(2), early[1].epoch + 1, true));
+        assert_eq!((again.run, again.epoch, again.cancel), (run_id(2), early[1].epoch + limits::EPOCH_LEAP, true));
     });
 }
 
@@ -236,7 +237,7 @@ fn who_claims_what_nobody_vouched_for_is_told_that_it_is_in_doubt() {
         };
         let all = claim(&on_standby.tiers, you, 9).await;
         // The token of the first goes on; of the others it is above what may have been given out.
-        assert!(all.iter().all(|grant| grant.epoch > 1_000_000 || grant.doubt.is_none()), "{all:?}");
+        assert!(all.iter().all(|grant| grant.epoch > limits::EPOCH_LEAP || grant.doubt.is_none()), "{all:?}");
         assert_eq!(all.iter().filter(|grant| grant.epoch < 3).count(), 3);
         let expected = [(1, None), (2, Some(1)), (3, Some(1)), (5, None), (6, None)].map(|(run, doubt)| (run_id(run), doubt));
         assert_eq!(doubts(all).await, expected);
@@ -244,7 +245,7 @@ fn who_claims_what_nobody_vouched_for_is_told_that_it_is_in_doubt() {
         on_standby.tiers.members.leave(you).await.expect("a farewell is answered");
         join(&on_standby.tiers, incarnation(3)).await;
         let again = claim(&on_standby.tiers, incarnation(3), 9).await;
-        assert!(again.iter().all(|grant| grant.epoch % 1_048_576 <= 3), "once is enough: {again:?}");
+        assert!(again.iter().all(|grant| grant.epoch % limits::EPOCH_LEAP <= 3), "once is enough: {again:?}");
         let mut expected = expected.to_vec();
         expected.insert(3, (run_id(4), Some(0)));
         assert_eq!(doubts(again).await, expected);

@@ -145,7 +145,7 @@ async fn a_call_that_a_promoted_postgres_may_lack_is_in_doubt_when_nobody_is_lef
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_living_process_vouches_for_is_in_no_doubt_when_it_dies_later() {
+async fn what_a_living_process_vouches_for_after_postgres_was_promoted_is_in_no_doubt_later() {
     let server = Postgres::start(Durability::Full).unwrap();
     let (url, standby) = (server.fresh_database(), server.standby(false));
     let (near, far) = (Proxy::start(address(&server)), Proxy::start(address(&server)));
