@@ -192,10 +192,11 @@ impl Shared {
         runs.range((run, 0)..=(run, Epoch::MAX)).next_back().map(|(_, live)| live.clone())
     }
     /// What was stored, as far as it is known here, of the runs in memory and of those that left last: each under its highest epoch.
-    /// `held`: by a lease that never was in question.
-    pub fn vouched(&self, held: bool) -> Vec<Vouched> {
+    /// `held`: by this incarnation, whose lease never was in question.
+    pub fn vouched(&self, held: Option<Incarnation>) -> Vec<Vouched> {
         // In this order: one that leaves meanwhile is among both, and held no more.
-        let here: Vec<_> = self.runs().iter().map(|live| Vouched { held, ..live.vouched() }).collect();
+        let of = |live: &Arc<Live>| Vouched { held: held.filter(|_| live.is_held_by(held)), ..live.vouched() };
+        let here: Vec<_> = self.runs().iter().map(of).collect();
         let gone_by = self.gone_by.lock().expect("no code that can panic runs under this lock").clone();
         let mut known: BTreeMap<_, _> = gone_by.of.into_iter().map(|(run, (_, vouched))| (run, vouched)).collect();
         for of in here {
@@ -435,7 +436,7 @@ mod tests {
     use super::*;
 
     fn left(n: u64, epoch: Epoch, tail: u64) -> Vouched {
-        Vouched { run: RunId(uuid::Uuid::from_u64_pair(0, n)), epoch, tail, ended: false, held: false }
+        Vouched { run: RunId(uuid::Uuid::from_u64_pair(0, n)), epoch, tail, ended: false, held: None }
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act:
         attempts: start.attempts,
         generation: start.generation,
         sticky: start.doubt.is_some(),
-        lost: live.doubt.is_some_and(|epoch| start.epoch.is_none_or(|intent| intent <= epoch)),
+        lost: u32::from(live.doubt.is_some_and(|epoch| start.epoch.is_none_or(|intent| intent <= epoch))),
         began: live.shared.host.wall(),
     };
     live.shared.host.spawn(Box::pin(conductor.run(start)));
@@ -138,9 +138,8 @@ struct Conductor {
     generation: u32,
     /// An earlier attempt of this generation may have happened.
     sticky: bool,
-    /// The store may have lost an attempt, and its intent. Once there is a word on it, calls go on as ever: a generation that was lost
-    /// as well has the key that the next one has.
-    lost: bool,
+    /// Not 0: the store may have lost an attempt of this generation, and its intent. What the next intent says of it.
+    lost: u32,
     began: Wall,
 }
 
@@ -182,6 +181,8 @@ impl Conductor {
 
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
         let mut phase = match start.doubt {
+            // What is in doubt may have been made once more, by a call of which only a new intent tells.
+            Some(doubt) if self.lost > 0 && doubt.verdict.is_none() => Phase::Call,
             Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
         };
@@ -220,9 +221,7 @@ impl Conductor {
         let mut late: u32 = 0;
         let (seq, intent, ended) = loop {
             let armed = self.arm().await?;
-            if self.lost {
-                // With an intent there is something that a verdict can speak of.
-                self.attempts += 1;
+            if self.lost > 0 {
                 let (seq, intent) = (armed.seq, armed.intent);
                 let doubt = Doubt { seq, intent, windows: Vec::new(), died: true, verdict: None, probes: 0 };
                 return Ok(Phase::Doubt(Box::new(doubt)));
@@ -316,9 +315,10 @@ impl Conductor {
             epoch: self.live.epoch,
             boot_id: member.boot_id.clone(),
             sent_ns: sent.nanos(),
-            attempt: self.attempts + 1,
+            attempt: self.attempts + u32::from(self.lost == 0),
             incarnation: self.live.incarnation.bytes().to_vec().into(),
             sent_ms: shared.host.wall().0,
+            lost: self.lost,
         };
         if self.live.lock().then.is_some() {
             // The run is on its way out of memory: whatever comes of that interrupts it.
@@ -358,7 +358,7 @@ impl Conductor {
             number: self.attempts,
             failure: None,
             due_ms: 0,
-            in_doubt: self.sticky,
+            in_doubt: self.sticky || self.lost > 0,
             generation: self.generation,
             probes: 0,
         })
@@ -447,7 +447,7 @@ impl Conductor {
     // ---- in doubt ---------------------------------------------------------------------------------------------------
 
     async fn in_doubt(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
-        (self.sticky, self.lost) = (true, false);
+        (self.sticky, self.lost) = (true, 0);
         if let Some(verdict) = doubt.verdict.take() {
             match verdict.happened {
                 Some(Happened::Result(StepResult { came: Some(came), .. })) => {
@@ -462,7 +462,7 @@ impl Conductor {
                     if !verdict.forced {
                         self.window(&mut doubt, "a person closed it").await?;
                     }
-                    return Ok(self.closed());
+                    return Ok(self.closed(&doubt));
                 }
                 _ => return self.hold("the verdict on it cannot be read"),
             }
@@ -474,9 +474,9 @@ impl Conductor {
         match (self.spec.in_doubt, &mut self.ask) {
             (InDoubt::Retry, _) => Ok(Phase::Call),
             (InDoubt::Probe, Some(_)) => self.probe(doubt).await,
-            (InDoubt::Probe | InDoubt::Hold, _) => self.hold(match (doubt.died, self.live.doubt) {
-                (true, Some(_)) => "a standby was promoted that may have lost that it was made",
-                (true, None) => "the process ended between the call and its record",
+            (InDoubt::Probe | InDoubt::Hold, _) => self.hold(match (doubt.died, doubt.intent.lost) {
+                (true, 1..) => "the store may have lost that it was made",
+                (true, 0) => "the process ended between the call and its record",
                 (false, _) => "the call failed",
             }),
         }
@@ -505,11 +505,13 @@ impl Conductor {
         self.hold(&why)
     }
 
-    /// The remote closed the key: the next call has another.
-    fn closed(&mut self) -> Phase {
+    /// The remote closed the key: the next call has another. What may be lost may have come as far as that one, but no farther than that.
+    fn closed(&mut self, doubt: &Doubt) -> Phase {
         self.generation += 1;
         self.attempts = 0;
         self.sticky = false;
+        let old = self.live.doubt.is_some_and(|epoch| doubt.intent.epoch <= epoch);
+        self.lost = if old || doubt.intent.lost == 1 { 2 } else { 0 };
         Phase::Call
     }
 
@@ -520,7 +522,7 @@ impl Conductor {
             let asked = shared.host.boot();
             let why = match self.ask_once().await? {
                 Ok(Fate::Happened(payload)) => return Ok(self.record(&doubt, Came::Value(payload)).await),
-                Ok(Fate::Closed) => return Ok(self.closed()),
+                Ok(Fate::Closed) => return Ok(self.closed(&doubt)),
                 Ok(Fate::NotSeen) => {
                     if asked >= self.window_end(&mut doubt) || planted!("window_ignored") {
                         return Ok(Phase::Call);

@@ -413,11 +413,18 @@ impl Live {
         news
     }
 
+    /// Is this incarnation the one that executes it, for all that is known?
+    pub fn is_held_by(&self, incarnation: Option<Incarnation>) -> bool {
+        let inner = self.lock();
+        let fenced = matches!(inner.interrupt, Some(Interrupt::Fenced));
+        Some(self.incarnation) == incarnation && !fenced && inner.then_state != ThenState::Done
+    }
+
     /// What the store was said to have of this run.
     pub fn vouched(&self) -> Vouched {
         let inner = self.lock();
         let ended = matches!((&inner.then, inner.then_state), (Some(Then::Finish { .. }), ThenState::Done));
-        Vouched { run: self.run, epoch: self.epoch, tail: inner.synced, ended, held: false }
+        Vouched { run: self.run, epoch: self.epoch, tail: inner.synced, ended, held: None }
     }
 
     /// The moment by which everything that has begun on tasks of the engine comes to its end.

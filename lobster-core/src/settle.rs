@@ -9,7 +9,7 @@ use crate::{
 };
 use lobster_store::contract::{
     FORKED, NewVerdict, Origin, RunId, RunState, Sealed, VerdictAnswer,
-    record::{Came, Fate as StoredFate, Kind, StepName, StepResult},
+    record::{Came, Fate as StoredFate, Intent, Kind, StepName, StepResult},
 };
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -25,7 +25,11 @@ pub(crate) async fn settle(live: &Arc<Live>, doubt: &Doubt, result: StepResult) 
         let Some(fate) = came.clone().and_then(|came| verdict(Fate::Happened(came), &step, result.generation, at, false)) else {
             return;
         };
-        match state(&shared.stores(), live.run, Origin::Settle, fate, |known| known.0 == doubt.seq).await {
+        // Where records were lost, another call may have its intent at that place.
+        let meant = |(seq, name, intent): (u64, &StepName, &Intent)| {
+            seq == doubt.seq && *name == step && intent.generation == result.generation
+        };
+        match state(&shared.stores(), live.run, Origin::Settle, fate, meant).await {
             Err(error) if error.kind() == ErrorKind::Unavailable && tries < 100 => {
                 tries += 1;
                 shared.host.sleep(Duration::from_millis(50).saturating_mul(1 << tries.min(5))).await;
@@ -48,7 +52,7 @@ pub(crate) async fn resolve(stores: &Stores, run: RunId, step: Uuid, fate: Fate<
     let Some(fate) = verdict(fate, &StepName::default(), 0, at, forced) else {
         return Err(Error::invalid("only `Fate::Happened` and `Fate::Closed` resolve a step"));
     };
-    state(stores, run, Origin::Person, fate, |(_, name)| name::step_id(run, name) == step).await
+    state(stores, run, Origin::Person, fate, |(_, name, _)| name::step_id(run, name) == step).await
 }
 
 /// Finds the intent, checks that it is in doubt, and stores the verdict against the recording that was read.
@@ -57,7 +61,7 @@ async fn state(
     run: RunId,
     origin: Origin,
     fate: StoredFate,
-    meant: impl Fn((u64, &StepName)) -> bool,
+    meant: impl Fn((u64, &StepName, &Intent)) -> bool,
 ) -> Result<(), Error> {
     let not_found = || Error::new(ErrorKind::NotFound, format!("there is no run {run}"));
     // What the caller speaks of is the call that is in doubt now: not one that follows while this looks again.
@@ -76,9 +80,9 @@ async fn state(
         let image = image::fold(run, &stored.recording)?;
         let found = image.known.iter().find_map(|(name, known)| {
             let (seq, intent) = known.in_doubt()?;
-            meant((*seq, name)).then(|| (name.clone(), *seq, intent.clone()))
+            meant((*seq, name, intent)).then(|| (name.clone(), *seq))
         });
-        let Some((step, intent, _)) = found.filter(|(_, intent, _)| *spoken_of.get_or_insert(*intent) == *intent) else {
+        let Some((step, intent)) = found.filter(|(_, intent)| *spoken_of.get_or_insert(*intent) == *intent) else {
             return Err(Error::new(ErrorKind::Held, format!("this step of run {run} is not in doubt")));
         };
         if origin == Origin::Person && stored.summary.state == RunState::Running {

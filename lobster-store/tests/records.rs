@@ -232,7 +232,8 @@ fn every_message_is_written_as_published() {
             sent_ns: u64::MAX,
             attempt: 4,
             incarnation: Bytes::from_static(&[9; 16]),
-            sent_ms: -5
+            sent_ms: -5,
+            lost: 2
         }
     );
     check!(published, Window { step: Some(step()), intent: u64::MAX, boot_id: "b".into(), end_ns: u64::MAX });

@@ -1,5 +1,5 @@
 //! A journal that a test can take away: every call forwarded; `append` held, refused, or answered with "unknown" after it applied;
-//! `transact` answered so when it is deaf; `claim` held on its way there or back.
+//! `transact` answered so when it is deaf; `claim` held on its way there or back, or saying that the store may have lost what happened.
 //!
 //! Invariant: it changes no answer except as told.
 
@@ -7,16 +7,16 @@ use async_trait::async_trait;
 use lobster_store::{
     Tiers,
     contract::{
-        Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Failed, Fold, Folded, Grant, Hold, Incarnation,
-        Journal, Lacking, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted, Transacted,
-        VerdictAnswer, Vouched, Wall, Work,
+        Answer, Attention, Batch, Business, BusinessKind, Cancelled, Claim, Epoch, Failed, Fold, Folded, Grant, Hold,
+        Incarnation, Journal, Lacking, NewRun, NewVerdict, Offer, Restored, Result, RunId, Sealed, StoredPart, Submitted,
+        Transacted, VerdictAnswer, Vouched, Wall, Work,
     },
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::watch;
@@ -60,6 +60,8 @@ pub struct Flaky {
     largest: AtomicUsize,
     synced: AtomicUsize,
     spoiled: Mutex<BTreeSet<RunId>>,
+    loses: AtomicBool,
+    doubts: Mutex<BTreeMap<RunId, Epoch>>,
     swept: watch::Sender<usize>,
 }
 
@@ -76,6 +78,8 @@ impl Flaky {
             largest: AtomicUsize::new(0),
             synced: AtomicUsize::new(0),
             spoiled: Mutex::default(),
+            loses: AtomicBool::new(false),
+            doubts: Mutex::default(),
             swept: watch::Sender::new(0),
         });
         let mut wrapped = tiers.clone();
@@ -101,6 +105,10 @@ impl Flaky {
     /// Waits until so many runs were removed.
     pub async fn until_swept(&self, count: usize) {
         self.swept.subscribe().wait_for(|swept| *swept >= count).await.expect("this outlives its receivers");
+    }
+    /// From now on it says of each run, when it is claimed for the first time, that what happened before may be lost.
+    pub fn lose(&self) {
+        self.loses.store(true, Ordering::SeqCst);
     }
     /// Rows of this run are neither taken nor given, nor anything that is asked for beside them; until [`heal`](Self::heal).
     pub fn spoil(&self, run: RunId) {
@@ -155,7 +163,13 @@ impl Journal for Flaky {
             self.strike();
             Self::changed(&self.claims, claims).await;
         }
-        let grants = self.inner.claim(claim).await;
+        let mut grants = self.inner.claim(claim).await;
+        if self.loses.load(Ordering::SeqCst) {
+            let mut doubts = self.doubts.lock().expect("no test panics under this lock");
+            for grant in grants.iter_mut().flatten() {
+                grant.doubt = Some(*doubts.entry(grant.run).or_insert(grant.epoch - 1));
+            }
+        }
         if claims == Claims::Applied && grants.as_ref().is_ok_and(|grants| !grants.is_empty()) {
             self.strike();
             Self::changed(&self.claims, claims).await;

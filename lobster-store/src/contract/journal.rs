@@ -236,8 +236,8 @@ pub struct Vouched {
     pub tail: Seq,
     /// It has ended.
     pub ended: bool,
-    /// The holder executes it, under a lease that never was in question: nobody else can have done anything to it.
-    pub held: bool,
+    /// Who executes it, under a lease that never was in question: nobody else can have done anything to it.
+    pub held: Option<Incarnation>,
 }
 
 /// A run of which the store has less than its holder was told.

@@ -224,6 +224,10 @@ pub struct Intent {
     /// When it was sent, wall clock; for people only.
     #[prost(int64, tag = "11")]
     pub sent_ms: i64,
+    /// Not 0: it was not followed by a call. The store may have lost an earlier one and its intent, and this is what a word on that one
+    /// can speak of; 2 if the generation before was such a one too.
+    #[prost(uint32, tag = "12")]
+    pub lost: u32,
 }
 
 /// End of the window of an intent of another boot, as its first successor fixed it.

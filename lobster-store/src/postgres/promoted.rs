@@ -56,24 +56,31 @@ pub(super) const UNTOLD: &str = "0::int8, true";
 const FAR: &str = "3600000";
 
 /// The timeline on which runs are claimed, in a common table `here` of one row; without a row nobody is given a run. `$6` is the system.
-/// `trusted`: what the server has is all that happened.
-pub(super) fn here(told: bool, trusted: bool) -> String {
+/// `trusts`: what the server has is all that happened.
+pub(super) fn here(told: bool, trusts: bool) -> String {
     match told {
         true => format!(
-            "here AS MATERIALIZED (SELECT t.number, t.noted, t.trusted OR {trusted} AS trusted FROM @timelines t
+            "here AS MATERIALIZED (SELECT t.system, t.number, t.noted, {trusts} AS trusts FROM @timelines t
     WHERE t.system = $6 AND t.number = {} AND t.settled)",
             timeline!()
         ),
-        false => "here AS MATERIALIZED (SELECT 0::int8 AS number, 0::int8 AS noted, true AS trusted)".to_owned(),
+        false => {
+            "here AS MATERIALIZED (SELECT 0::int8 AS system, 0::int8 AS number, 0::int8 AS noted, true AS trusts)".to_owned()
+        }
     }
 }
 
-/// What a claim says of a run `r`, beside `here`: 0 is the timeline of a server that does not say. Tokens do not fall: the new epoch is
-/// above all that may have been given out on the old primary.
+/// What a claim says of a run `r`, beside `here`: 0 is the timeline of a server that does not say. Nothing is lost if each promotion since
+/// was one to trust. Tokens do not fall: the new epoch is above all that may have been given out on any of those timelines.
 pub(super) fn marked() -> String {
-    let lost = format!("r.timeline NOT IN (0, here.number) AND NOT here.trusted AND (r.epoch > 0 OR r.due < here.noted + {FAR})");
+    let steps = "abs(here.number - r.timeline)";
+    let trusted = "(SELECT count(*) FROM @timelines t WHERE t.system = here.system AND t.trusted AND t.number > r.timeline
+        AND t.number <= here.number)";
+    let lost = format!(
+        "r.timeline NOT IN (0, here.number) AND NOT here.trusts AND (r.epoch > 0 OR r.due < here.noted + {FAR}) AND {trusted} < {steps}"
+    );
     format!(
-        "epoch = r.epoch + CASE WHEN {lost} THEN {EPOCH_LEAP} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
+        "epoch = r.epoch + CASE WHEN {lost} THEN {EPOCH_LEAP} * {steps} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
     timeline = here.number"
     )
 }
@@ -92,15 +99,15 @@ fn vouch(here: &str) -> String {
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true)),
 here AS MATERIALIZED (SELECT {here} AS number),
 asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended, a.held
-    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[], $6::bool[]) AS a(id, epoch, tail, ended, held)),
+    FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[], $6::uuid[]) AS a(id, epoch, tail, ended, held)),
 lacking AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id WHERE {lacks}),
 own AS MATERIALIZED (SELECT r.id, a.epoch, r.cancel FROM asked a JOIN @runs r ON r.id = a.id WHERE {lacks}
     ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
 taken AS (UPDATE @runs r SET owner = NULL, epoch = own.epoch, state = CASE WHEN own.cancel THEN 0 ELSE 2 END,
     due = CASE WHEN own.cancel THEN LEAST(r.due, {SERVER_MS}) ELSE r.due END, reason = CASE WHEN own.cancel THEN '' ELSE $5 END
     FROM own WHERE r.id = own.id AND r.id = ANY($1::uuid[]) RETURNING r.id),
-whole AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id, here WHERE r.id = ANY($1::uuid[]) AND a.held AND NOT a.ended
-    AND r.state = 1 AND r.epoch = a.epoch AND r.tail >= a.tail AND r.timeline <> here.number
+whole AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id, here WHERE r.id = ANY($1::uuid[]) AND NOT a.ended
+    AND r.owner = a.held AND r.state = 1 AND r.epoch = a.epoch AND r.tail >= a.tail AND r.timeline <> here.number
     ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED),
 marked AS (UPDATE @runs r SET timeline = here.number FROM whole, here WHERE r.id = whole.id AND r.id = ANY($1::uuid[]))
 SELECT l.id, EXISTS (SELECT 1 FROM taken t WHERE t.id = l.id) FROM lacking l"
@@ -210,7 +217,7 @@ impl Postgres {
                 let args = args.with(vouched.iter().map(|of| of.epoch.cast_signed()).collect::<Vec<_>>());
                 let args = args.with(vouched.iter().map(|of| of.tail.cast_signed()).collect::<Vec<_>>());
                 let args = args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(reason.as_str());
-                args.with(vouched.iter().map(|of| of.held).collect::<Vec<_>>()).done()
+                args.with(vouched.iter().map(|of| of.held.map(|node| node.0)).collect::<Vec<_>>()).done()
             };
             let rows = pool.query(Stage::Write, &self.text(&vouch(self.here())), args).await?;
             let read = |row| Ok(Lacking { run: get_run(row, 0)?, taken: get(row, 1)? });

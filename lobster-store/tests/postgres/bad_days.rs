@@ -49,12 +49,13 @@ fn a_server_that_is_down_is_unavailable_at_once_or_waited_for() {
     });
 }
 
+/// Without a pooler, which waits for a server in place of its clients.
 #[test]
 fn a_server_that_stops_and_starts_loses_nothing() {
     let server = private(Durability::Full);
     let url = server.fresh_database();
     block_on(async {
-        let process = process(&way(&url)).await;
+        let process = process(&worker(&url)).await;
         let grants = owner(&process.tiers, incarnation(1), 2).await;
         let over = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = grants

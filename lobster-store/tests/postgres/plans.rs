@@ -82,7 +82,7 @@ async fn a_day(process: &Process, node: u64, first: u64, before: i64, removed: u
     assert_eq!(claim(tiers, other, 0).await, []);
     let alone = tiers.journal.claim(Claim { alone: true, ..asks(other, 4) }).await;
     assert_eq!(alone.expect("a claim is answered"), []);
-    let knows = Vouched { run: runs[6], epoch: 1, tail: 0, ended: false, held: true };
+    let knows = Vouched { run: runs[6], epoch: 1, tail: 0, ended: false, held: Some(other) };
     assert_eq!(tiers.journal.vouch(vec![knows]).await.expect("it is heard"), []);
 }
 

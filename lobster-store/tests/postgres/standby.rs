@@ -117,7 +117,7 @@ async fn claim_settled(url: &str, process: &Process, node: Incarnation, limit: u
 
 /// What a holder knows of its run.
 fn knows(grant: &Grant, tail: u64) -> Vouched {
-    Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false, held: false }
+    Vouched { run: grant.run, epoch: grant.epoch, tail, ended: false, held: None }
 }
 
 async fn vouch(process: &Process, vouched: &[Vouched]) -> Vec<(RunId, bool)> {
@@ -219,8 +219,8 @@ fn who_claims_what_nobody_vouched_for_is_told_that_it_is_in_doubt() {
         let (on_standby, you) = (process(&way(&other)).await, incarnation(2));
         join(&on_standby.tiers, you).await;
         on_standby.tiers.journal.submit(vec![new_run(6)]).await.expect("a submit is answered");
-        // The first is held by who says so, the second was; of the third nobody says anything.
-        let vouched = [Vouched { held: true, ..knows(&mine[0], 1) }, knows(&mine[1], 1)];
+        // The first is held by who says so, the second is not; of the third nobody says anything.
+        let vouched = [Vouched { held: Some(me), ..knows(&mine[0], 1) }, Vouched { held: Some(you), ..knows(&mine[1], 1) }];
         assert_eq!(vouch(&on_standby, &vouched).await, []);
         let mut eye = Session::of(&other).await;
         assert_eq!(eye.ask("SELECT string_agg(timeline::text, ' ' ORDER BY id) FROM lobster.runs").await, "2 1 1 1 1 2");
@@ -250,11 +250,22 @@ fn who_claims_what_nobody_vouched_for_is_told_that_it_is_in_doubt() {
         expected.insert(3, (run_id(4), Some(0)));
         assert_eq!(doubts(again).await, expected);
         // A person says that this is a backup: the statement of the guide.
-        eye.tell("UPDATE lobster.runs SET doubt = epoch WHERE ended IS NULL").await;
+        eye.tell("UPDATE lobster.runs SET doubt = epoch, epoch = epoch + 1048576 WHERE ended IS NULL").await;
         on_standby.tiers.members.leave(incarnation(3)).await.expect("a farewell is answered");
         join(&on_standby.tiers, incarnation(4)).await;
         let restored = claim(&on_standby.tiers, incarnation(4), 9).await;
-        assert!(restored.len() == 6 && restored.iter().all(|grant| grant.doubt == Some(grant.epoch - 1)), "{restored:?}");
+        assert!(
+            restored.len() == 6 && restored.iter().all(|grant| grant.doubt == Some(grant.epoch - limits::EPOCH_LEAP - 1)),
+            "{restored:?}"
+        );
+        // And that nothing is lost although the number is another one.
+        let number = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8";
+        eye.tell("UPDATE lobster.runs SET timeline = 1, doubt = NULL").await;
+        eye.tell(&format!("UPDATE lobster.runs SET timeline = {number} WHERE ended IS NULL")).await;
+        on_standby.tiers.members.leave(incarnation(4)).await.expect("a farewell is answered");
+        join(&on_standby.tiers, incarnation(5)).await;
+        let moved = claim(&on_standby.tiers, incarnation(5), 9).await;
+        assert!(moved.len() == 6 && moved.iter().all(|grant| grant.doubt.is_none()), "{moved:?}");
     });
 }
 
@@ -264,7 +275,7 @@ fn a_promoted_standby_that_is_trusted_leaves_nothing_in_doubt() {
     block_on(async {
         let on_primary = process(&way(&url)).await;
         join(&on_primary.tiers, incarnation(1)).await;
-        on_primary.tiers.journal.submit((1..=3).map(new_run).collect()).await.expect("a submit is answered");
+        on_primary.tiers.journal.submit((1..=4).map(new_run).collect()).await.expect("a submit is answered");
         // Said of the next server, before it is one: what the guide has for a planned switchover.
         let mut eye = Session::of(&url).await;
         let foretold = "INSERT INTO lobster.timelines (system, number, settled, noted, trusted)
@@ -284,6 +295,14 @@ fn a_promoted_standby_that_is_trusted_leaves_nothing_in_doubt() {
         join(&trusts.tiers, incarnation(3)).await;
         assert_eq!(claim(&trusts.tiers, incarnation(3), 1).await[0].doubt, None);
         assert_eq!(claim(&process.tiers, you, 1).await[0].doubt, Some(0));
+        // A word on one promotion is none on those before it.
+        eye.tell("UPDATE lobster.timelines SET trusted = true; UPDATE lobster.runs SET timeline = -1 WHERE state = 0").await;
+        let late = claim(&process.tiers, you, 1).await.remove(0);
+        assert_eq!(
+            (late.doubt, late.epoch),
+            (Some(0), 3 * limits::EPOCH_LEAP),
+            "above what each of the three may have given out"
+        );
     });
 }
 

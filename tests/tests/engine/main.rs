@@ -24,6 +24,8 @@ mod commits;
 #[cfg(not(lobster_portable))]
 mod damage;
 #[cfg(not(lobster_portable))]
+mod doubt;
+#[cfg(not(lobster_portable))]
 mod eviction;
 #[cfg(not(lobster_portable))]
 mod fleet;

@@ -63,6 +63,7 @@ fn facts() -> Vec<Fact> {
         attempt: 1,
         incarnation: Bytes::from_static(&[0xAB; 16]),
         sent_ms: 1_780_000_000_000,
+        lost: 0,
     };
     let window = Window { step: step(Which::Occurrence(0)), intent: 5, boot_id: "77aa".into(), end_ns: 89_000_000_000 };
     let named = StepName { scope: "left".into(), name: "charge".into(), which: Some(Which::Key("order-42".into())) };
