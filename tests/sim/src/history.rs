@@ -26,9 +26,11 @@ pub(crate) enum Noted {
         token: u64,
         ok: bool,
     },
+    /// `lost`: it was not followed by a call, because an earlier one may be lost.
     Intent {
         step: Step,
         key: String,
+        lost: u32,
     },
     Attempt {
         step: Step,
@@ -81,6 +83,8 @@ pub(crate) enum Event {
     Submitted { key: String, run: RunId },
     /// The store gave a run to a node. `done`: steps that had a result there.
     Claimed { run: RunId, epoch: u64, node: u32, leased: bool, deaths: u32, done: Vec<Step> },
+    /// The store said, with a claim, that it may have lost what happened to a run up to this epoch.
+    Doubted { run: RunId, epoch: u64 },
     /// The store took rows.
     Appended { run: RunId, epoch: u64, from: u64, to: u64, facts: Vec<Noted> },
     /// A node has lost all runs that it has.

@@ -132,6 +132,8 @@ pub(crate) struct Swarm {
     pub triggers: Vec<Trigger>,
     /// So many waiting runs send a second batch beside one that is on its way.
     pub beside: Option<usize>,
+    /// Per mille of claims that say, for the first time of a run, that what happened may be lost.
+    pub doubts: u32,
 }
 
 impl Swarm {
@@ -176,6 +178,7 @@ impl Swarm {
             person_in_chaos: rng.chance(500),
             triggers,
             beside: if rng.chance(500) { Some(rng.pick(&[1, 2, 4])) } else { None },
+            doubts: rate(rng, 300, 50, 800),
         }
     }
 }

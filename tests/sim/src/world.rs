@@ -125,6 +125,8 @@ pub(crate) struct World {
     pub nodes: Mutex<Vec<Arc<Node>>>,
     /// Last epoch under which a process was given a run: that of a body at its first poll.
     granted: Mutex<BTreeMap<(u32, RunId), u64>>,
+    /// Of runs of which something may be lost: the last epoch of which that is so.
+    doubts: Mutex<BTreeMap<RunId, u64>>,
     pub locks: Locks,
     /// Steps that wrote in a transaction, committed or not.
     writers: Mutex<BTreeMap<RunId, BTreeSet<Step>>>,
@@ -155,6 +157,7 @@ impl World {
             bodies: AtomicU64::new(0),
             nodes: Mutex::default(),
             granted: Mutex::default(),
+            doubts: Mutex::default(),
             locks: Locks::default(),
             writers: Mutex::default(),
         })
@@ -222,6 +225,22 @@ impl World {
     }
     pub fn granted(&self, node: u32, run: RunId) -> u64 {
         self.granted.lock().expect("nothing panics under this lock").get(&(node, run)).copied().unwrap_or(0)
+    }
+
+    /// Up to which epoch the store says that what happened to this run may be lost, when this one is claimed: always the same once it
+    /// has said so.
+    pub fn doubt(&self, run: RunId, epoch: u64) -> Option<u64> {
+        let mut doubts = self.doubts.lock().expect("nothing panics under this lock");
+        if let Some(doubt) = doubts.get(&run) {
+            return Some(*doubt);
+        }
+        if self.healed() || !self.faults().chance(self.swarm.doubts) {
+            return None;
+        }
+        let doubt = epoch - 1;
+        doubts.insert(run, doubt);
+        self.log(Event::Doubted { run, epoch: doubt });
+        Some(doubt)
     }
 
     // ---- faults -----------------------------------------------------------------------------------------------------

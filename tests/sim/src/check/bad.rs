@@ -40,7 +40,10 @@ pub(super) fn result(token: u64) -> Noted {
     Noted::Result { step: step(1), token, ok: true }
 }
 pub(super) fn intent() -> Noted {
-    Noted::Intent { step: step(1), key: "k".into() }
+    armed("k", 0)
+}
+pub(super) fn armed(key: &str, lost: u32) -> Noted {
+    Noted::Intent { step: step(1), key: key.into(), lost }
 }
 pub(super) fn executed(key: &str, token: u64) -> Event {
     Event::Executed { run: run(), step: step(1), key: key.into(), token }

@@ -3,7 +3,10 @@
 //! Invariant: what is judged is what the outside world saw, not what the engine says.
 
 use super::{Events, Verdict};
-use crate::{history::Event, plan::Kind};
+use crate::{
+    history::{Event, Noted},
+    plan::Kind,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// I1: every call of a step carries the same key until that key is closed; with `hold` a key is called a second time only if every
@@ -69,6 +72,37 @@ pub(super) fn intent_first(events: Events<'_>) -> Verdict {
     Ok(())
 }
 
+/// A call that the store may have lost is in doubt before it is made: under its key, and under the next one if that was closed. Whoever
+/// held the run before knows what he did.
+pub(super) fn word_first(events: Events<'_>) -> Verdict {
+    let mut doubts = BTreeMap::new();
+    let mut asked = BTreeSet::new();
+    for (at, event) in events {
+        match event {
+            Event::Doubted { run, epoch } => _ = doubts.insert(*run, *epoch),
+            Event::Appended { run, epoch, facts, .. } if doubts.get(run).is_some_and(|doubt| epoch > doubt) => {
+                for fact in facts {
+                    let Noted::Intent { step, key, lost } = fact else { continue };
+                    // Once a policy has let a call go, or two keys were asked about, they go on as ever.
+                    if *lost == 2 || asked.contains(&(*step, key.as_str())) {
+                        asked.insert((*step, ""));
+                    }
+                    if *lost > 0 {
+                        asked.insert((*step, key.as_str()));
+                    }
+                }
+            }
+            Event::Called { run, epoch, step, key, .. } if doubts.get(run).is_some_and(|doubt| epoch > doubt) => {
+                if !asked.contains(&(*step, key.as_str())) && !asked.contains(&(*step, "")) {
+                    return Err(format!("{at:?}: {key} of step {step} of run {run} was called, and may have been before"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// I18 and I1: no call and no claim begins after the self-fence, and no call in a run that somebody else has by now.
 pub(super) fn within_the_lease(events: Events<'_>) -> Verdict {
     for (at, event) in events {
@@ -92,6 +126,21 @@ pub(super) fn within_the_lease(events: Events<'_>) -> Verdict {
 mod tests {
     use super::{super::bad::*, *};
     use crate::history::Arm;
+
+    #[test]
+    fn a_call_that_may_be_lost_and_is_in_no_doubt_is_seen() {
+        let doubted = || vec![Event::Doubted { run: run(), epoch: 1 }];
+        let call = |key: &str| vec![called(Kind::Hold, 2, key, 3)];
+        let word = |key, lost| vec![appended(2, 2, vec![armed(key, lost)])];
+        let late = at([doubted(), vec![called(Kind::Hold, 1, "a", 3)]].concat());
+        assert!(word_first(&late).is_ok(), "of who held the run before");
+        assert!(word_first(&at([doubted(), call("a")].concat())).is_err());
+        assert!(word_first(&at([doubted(), word("a", 0), call("a")].concat())).is_err());
+        assert!(word_first(&at([doubted(), word("a", 1), call("a")].concat())).is_ok());
+        assert!(word_first(&at([doubted(), word("a", 1), call("b")].concat())).is_err());
+        assert!(word_first(&at([doubted(), word("a", 1), word("a", 0), call("a"), call("b")].concat())).is_ok());
+        assert!(word_first(&at([doubted(), word("a", 1), word("b", 2), call("c")].concat())).is_ok());
+    }
 
     #[test]
     fn a_key_that_changes_without_a_reason_is_seen() {

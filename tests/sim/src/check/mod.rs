@@ -25,10 +25,11 @@ mod writes;
 
 /// Everything that is wrong with a history.
 pub(crate) fn all(events: Events<'_>, plans: &Plans) -> Vec<String> {
-    let rules: [(&str, Verdict); 20] = [
+    let rules: [(&str, Verdict); 21] = [
         ("I1 at most once", calls::at_most_once(events)),
         ("I1 one effect", calls::one_effect(events)),
         ("I2 intent first", calls::intent_first(events)),
+        ("a word first on what may be lost", calls::word_first(events)),
         ("I18 self-fence", calls::within_the_lease(events)),
         ("I3 I4 fencing", fence::epochs(events)),
         ("I16 cancel", fence::cancelled(events)),

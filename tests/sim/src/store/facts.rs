@@ -76,7 +76,9 @@ fn noted(run: RunId, fact: &Fact) -> Noted {
             let (token, ok) = token(result);
             Noted::Result { step: named(run, result.step.as_ref()), token, ok }
         }
-        Fact::Intent(intent) => Noted::Intent { step: named(run, intent.step.as_ref()), key: intent.key.clone() },
+        Fact::Intent(intent) => {
+            Noted::Intent { step: named(run, intent.step.as_ref()), key: intent.key.clone(), lost: intent.lost }
+        }
         Fact::Attempt(attempt) => Noted::Attempt { step: named(run, attempt.step.as_ref()), in_doubt: attempt.in_doubt },
         Fact::Window(_) | Fact::Detached(_) | Fact::Attached(_) => Noted::Other,
     }

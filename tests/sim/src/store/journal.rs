@@ -99,8 +99,9 @@ impl Journal for SimStore {
         let grants = self
             .op(Call::Claim, claim.limit, move |world| {
                 Box::pin(async move {
-                    let grants = world.memory.claim(claim).await?;
-                    for grant in &grants {
+                    let mut grants = world.memory.claim(claim).await?;
+                    for grant in &mut grants {
+                        grant.doubt = world.doubt(grant.run, grant.epoch);
                         let recording = world.memory.durable(grant.run).map(|stored| stored.recording);
                         if let Some(recording) = &recording {
                             world.log(crate::store::look(grant.run, recording));
