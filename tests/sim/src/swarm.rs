@@ -178,7 +178,7 @@ impl Swarm {
             person_in_chaos: rng.chance(500),
             triggers,
             beside: if rng.chance(500) { Some(rng.pick(&[1, 2, 4])) } else { None },
-            doubts: rate(rng, 300, 50, 800),
+            doubts: rate(rng, 400, 100, 1000),
         }
     }
 }

@@ -76,19 +76,31 @@ pub(super) fn intent_first(events: Events<'_>) -> Verdict {
 /// held the run before knows what he did.
 pub(super) fn word_first(events: Events<'_>) -> Verdict {
     let mut doubts = BTreeMap::new();
-    let mut asked = BTreeSet::new();
+    let (mut asked, mut armed) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events {
         match event {
             Event::Doubted { run, epoch } => _ = doubts.insert(*run, *epoch),
             Event::Appended { run, epoch, facts, .. } if doubts.get(run).is_some_and(|doubt| epoch > doubt) => {
                 for fact in facts {
-                    let Noted::Intent { step, key, lost } = fact else { continue };
+                    let (step, key, lost) = match fact {
+                        Noted::Intent { step, key, lost } => (step, key, lost),
+                        // Taken back as if nothing had been in doubt: nobody had a word.
+                        Noted::Attempt { step, in_doubt: false } => {
+                            if let Some(key) = armed.remove(step) {
+                                asked.remove(&(*step, key));
+                            }
+                            continue;
+                        }
+                        _ => continue,
+                    };
+                    armed.remove(step);
                     // Once a policy has let a call go, or two keys were asked about, they go on as ever.
                     if *lost == 2 || asked.contains(&(*step, key.as_str())) {
                         asked.insert((*step, ""));
                     }
                     if *lost > 0 {
                         asked.insert((*step, key.as_str()));
+                        armed.insert(*step, key.as_str());
                     }
                 }
             }
@@ -138,6 +150,9 @@ mod tests {
         assert!(word_first(&at([doubted(), word("a", 0), call("a")].concat())).is_err());
         assert!(word_first(&at([doubted(), word("a", 1), call("a")].concat())).is_ok());
         assert!(word_first(&at([doubted(), word("a", 1), call("b")].concat())).is_err());
+        let back = |in_doubt| vec![appended(2, 2, vec![Noted::Attempt { step: step(1), in_doubt }])];
+        assert!(word_first(&at([doubted(), word("a", 1), back(false), word("a", 0), call("a")].concat())).is_err());
+        assert!(word_first(&at([doubted(), word("a", 1), back(true), word("a", 0), call("a")].concat())).is_ok());
         assert!(word_first(&at([doubted(), word("a", 1), word("a", 0), call("a"), call("b")].concat())).is_ok());
         assert!(word_first(&at([doubted(), word("a", 1), word("b", 2), call("c")].concat())).is_ok());
     }
