@@ -104,10 +104,12 @@ pub(super) fn word_first(events: Events<'_>) -> Verdict {
                     }
                 }
             }
-            Event::Called { run, epoch, step, key, .. } if doubts.get(run).is_some_and(|doubt| epoch > doubt) => {
-                if !asked.contains(&(*step, key.as_str())) && !asked.contains(&(*step, "")) {
-                    return Err(format!("{at:?}: {key} of step {step} of run {run} was called, and may have been before"));
-                }
+            Event::Called { run, epoch, step, key, .. }
+                if doubts.get(run).is_some_and(|doubt| epoch > doubt)
+                    && !asked.contains(&(*step, key.as_str()))
+                    && !asked.contains(&(*step, "")) =>
+            {
+                return Err(format!("{at:?}: {key} of step {step} of run {run} was called, and may have been before"));
             }
             _ => {}
         }
