@@ -8,13 +8,19 @@ use crate::state::{
 };
 use lobster_store::contract::{
     Epoch, Failed, Mark, Recording, RunId, Sealed, Seq, Snapshot, StoredRow,
-    record::{self, Attempt, Came, Changed, Fact, Fate, Input, Intent, Kind, Manifest, Part, Payload, Round, StepName, Window},
+    record::{
+        self, Attempt, Came, Changed, Fact, Fate, Happened, Input, Intent, Kind, Manifest, Part, Payload, Round, StepName,
+        StepResult, Window,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
+
+/// Why a call is in doubt that was armed and not made.
+pub(crate) const LOST: &str = "the store may have lost that it was made";
 
 /// What a body is shown, in seq order.
 #[derive(Debug, Clone)]
@@ -117,9 +123,7 @@ pub(crate) fn fold(run: RunId, recording: &Recording) -> Result<Image, Failed> {
     }
     for verdict in &recording.verdicts {
         let fate: Fate = verdict.fate.open(Kind::Verdict, run)?;
-        // A verdict on an intent that was resolved or armed again meanwhile speaks of nothing.
-        let meant = |known: &&mut Known| known.in_doubt().is_some_and(|(seq, _)| *seq == verdict.intent);
-        if let Some(known) = image.known.values_mut().find(meant) {
+        if let Some(known) = image.spoken_of(verdict.intent, &fate) {
             known.verdict = Some(Box::new(fate));
         }
     }
@@ -291,6 +295,20 @@ impl Image {
         Ok(())
     }
 
+    /// What a verdict on the intent at this seq speaks of. Of nothing, if that was resolved or armed again meanwhile; but the late result of
+    /// a call whose step was then armed and not called is its result all the same.
+    fn spoken_of(&mut self, intent: Seq, fate: &Fate) -> Option<&mut Known> {
+        let late = match &fate.happened {
+            Some(Happened::Result(StepResult { step: Some(step), generation, .. })) => Some((step, *generation)),
+            _ => None,
+        };
+        let meant = |(name, known): &(&Arc<StepName>, &mut Known)| {
+            let again = |intent: &Intent| intent.lost > 0 && late == Some((&***name, intent.generation));
+            known.in_doubt().is_some_and(|(seq, of)| *seq == intent || again(of))
+        };
+        self.known.iter_mut().find(meant).map(|(_, known)| known)
+    }
+
     /// Makes room for so many facts: without, a long recording is moved again and again.
     fn expect(&mut self, facts: usize) {
         self.known.reserve(facts);
@@ -375,6 +393,28 @@ mod tests {
         assert!(known(None).unseen());
         assert!(known(Some(back.clone())).unseen(), "five deaths and an intent taken back do not exhaust the attempts");
         assert!(!known(Some(Attempt { failure: Some(record::Failure::default()), ..back })).unseen());
+    }
+
+    #[test]
+    fn a_late_result_speaks_of_its_call_although_that_was_armed_and_not_called_meanwhile() {
+        let step = |name: &str| Some(StepName { name: name.into(), ..StepName::default() });
+        let intent = |name, lost| Fact::Intent(Intent { step: step(name), generation: 1, lost, ..Intent::default() });
+        let late = |name, generation| Fate {
+            happened: Some(Happened::Result(StepResult { step: step(name), generation, ..StepResult::default() })),
+            forced: false,
+        };
+        let found = |lost, verdict: &Fate| {
+            let mut image = Image::default();
+            for (seq, fact) in [(1, intent("pay", 0)), (2, intent("pay", lost)), (3, intent("ship", 1))] {
+                image.take(seq, fact).expect("they fit");
+            }
+            image.spoken_of(1, verdict).is_some()
+        };
+        assert!(found(1, &late("pay", 1)));
+        assert!(!found(0, &late("pay", 1)), "it was called again");
+        assert!(!found(1, &late("pay", 0)), "of another key");
+        assert!(!found(1, &late("pray", 1)), "of another step");
+        assert!(!found(1, &Fate { happened: Some(Happened::Closed(true)), forced: false }), "of that intent alone");
     }
 
     #[test]

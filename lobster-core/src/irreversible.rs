@@ -9,6 +9,7 @@ use crate::{
     ctx::{Home, StepCtx},
     error::{BoxError, StepFailed, tell},
     host::BoxFuture,
+    image::LOST,
     lease::Generation,
     live::{Interrupt, Live},
     name,
@@ -118,6 +119,7 @@ fn launch<V: DeserializeOwned>(live: &Arc<Live>, call: &Call, start: Start, act:
         attempts: start.attempts,
         generation: start.generation,
         sticky: start.doubt.is_some(),
+        longest: (0, 0),
         lost: u32::from(live.doubt.is_some_and(|epoch| start.epoch.is_none_or(|intent| intent <= epoch))),
         began: live.shared.host.wall(),
     };
@@ -138,6 +140,8 @@ struct Conductor {
     generation: u32,
     /// An earlier attempt of this generation may have happened.
     sticky: bool,
+    /// Window and duration of an intent whose place the next one takes, in nanoseconds.
+    longest: (u64, u64),
     /// Not 0: the store may have lost an attempt of this generation, and its intent. What the next intent says of it.
     lost: u32,
     began: Wall,
@@ -182,7 +186,10 @@ impl Conductor {
     async fn conduct(&mut self, start: Start) -> Result<(), Interrupted> {
         let mut phase = match start.doubt {
             // What is in doubt may have been made once more, by a call of which only a new intent tells.
-            Some(doubt) if self.lost > 0 && doubt.verdict.is_none() => Phase::Call,
+            Some(doubt) if self.lost > 0 && doubt.verdict.is_none() && !self.is_exhausted(&doubt) => {
+                self.longest = (doubt.intent.window_ns, doubt.intent.max_duration_ns);
+                Phase::Call
+            }
             Some(doubt) => Phase::Doubt(Box::new(doubt)),
             None => Phase::Call,
         };
@@ -308,8 +315,8 @@ impl Conductor {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let intent = Intent {
             step: Some((*self.step).clone()),
-            window_ns: nanos(shared.settings.lease.renew),
-            max_duration_ns: nanos(self.spec.max_duration()),
+            window_ns: nanos(shared.settings.lease.renew).max(self.longest.0),
+            max_duration_ns: nanos(self.spec.max_duration()).max(self.longest.1),
             key: name::idempotency_key(self.live.run, &self.step, self.generation),
             generation: self.generation,
             epoch: self.live.epoch,
@@ -447,7 +454,7 @@ impl Conductor {
     // ---- in doubt ---------------------------------------------------------------------------------------------------
 
     async fn in_doubt(&mut self, mut doubt: Doubt) -> Result<Phase, Interrupted> {
-        (self.sticky, self.lost) = (true, 0);
+        (self.sticky, self.lost, self.longest) = (true, 0, (0, 0));
         if let Some(verdict) = doubt.verdict.take() {
             match verdict.happened {
                 Some(Happened::Result(StepResult { came: Some(came), .. })) => {
@@ -467,19 +474,23 @@ impl Conductor {
                 _ => return self.hold("the verdict on it cannot be read"),
             }
         }
-        if !doubt.died && doubt.probes == 0 && self.attempts >= self.spec.retry.attempts {
-            // Exhausted before this holder came.
+        if self.is_exhausted(&doubt) {
             return self.hold("its attempts are exhausted");
         }
         match (self.spec.in_doubt, &mut self.ask) {
             (InDoubt::Retry, _) => Ok(Phase::Call),
             (InDoubt::Probe, Some(_)) => self.probe(doubt).await,
             (InDoubt::Probe | InDoubt::Hold, _) => self.hold(match (doubt.died, doubt.intent.lost) {
-                (true, 1..) => "the store may have lost that it was made",
+                (_, 1..) => LOST,
                 (true, 0) => "the process ended between the call and its record",
-                (false, _) => "the call failed",
+                (false, 0) => "the call failed",
             }),
         }
+    }
+
+    /// Were its attempts exhausted before this holder came?
+    fn is_exhausted(&self, doubt: &Doubt) -> bool {
+        !doubt.died && doubt.probes == 0 && self.attempts >= self.spec.retry.attempts
     }
 
     /// Asks for another verdict: the intent is stated again as it was, so that the one that does not fit speaks of nothing any more.

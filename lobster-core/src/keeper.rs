@@ -140,7 +140,7 @@ fn heard_within(lease: &LeaseSettings) -> Duration {
 /// Tells a store whose history has changed what this process knows of it to be stored, by an incarnation that is `over` or lives. `false`:
 /// it was not heard.
 async fn vouch(shared: &Shared, over: bool) -> bool {
-    let held = (!over && !away(shared)).then(|| shared.member().incarnation);
+    let held = (!over && !away(shared) && !shared.stopping()).then(|| shared.member().incarnation);
     // The next renewal does not wait for it.
     let answer = tokio::select! {
         biased;

@@ -413,11 +413,11 @@ impl Live {
         news
     }
 
-    /// Is this incarnation the one that executes it, for all that is known?
+    /// Is this incarnation the one that executes it, and nobody else since? Not from the moment when it was offered to others.
     pub fn is_held_by(&self, incarnation: Option<Incarnation>) -> bool {
         let inner = self.lock();
         let fenced = matches!(inner.interrupt, Some(Interrupt::Fenced));
-        Some(self.incarnation) == incarnation && !fenced && inner.then_state != ThenState::Done
+        Some(self.incarnation) == incarnation && !fenced && inner.then.is_none() && inner.then_state == ThenState::Idle
     }
 
     /// What the store was said to have of this run.

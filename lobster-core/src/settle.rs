@@ -25,9 +25,9 @@ pub(crate) async fn settle(live: &Arc<Live>, doubt: &Doubt, result: StepResult) 
         let Some(fate) = came.clone().and_then(|came| verdict(Fate::Happened(came), &step, result.generation, at, false)) else {
             return;
         };
-        // Where records were lost, another call may have its intent at that place.
+        // Where records were lost, another call may have its intent at that place, and this one be armed anew.
         let meant = |(seq, name, intent): (u64, &StepName, &Intent)| {
-            seq == doubt.seq && *name == step && intent.generation == result.generation
+            (seq == doubt.seq || intent.lost > 0) && *name == step && intent.generation == result.generation
         };
         match state(&shared.stores(), live.run, Origin::Settle, fate, meant).await {
             Err(error) if error.kind() == ErrorKind::Unavailable && tries < 100 => {

@@ -4,12 +4,13 @@
 
 use crate::{
     error::{Error, StepFailed},
-    image, name,
+    image::{self, LOST},
+    name,
     state::content::Content,
 };
 use lobster_store::contract::{
     NodeState, Peer, RunId, RunState, RunSummary, Seq, Stored, Wall, limits,
-    record::{self, Came, Codec, Ending, Fact, Kind, Outcome, StepName},
+    record::{self, Came, Codec, Ending, Fact, Intent, Kind, Outcome, StepName},
 };
 use std::{collections::BTreeMap, fmt};
 use uuid::Uuid;
@@ -229,6 +230,7 @@ impl Steps {
                 };
                 (attempt.step, state, attempt.number, None)
             }
+            Fact::Intent(Intent { step, attempt, lost: 1.., .. }) => (step, StepState::InDoubt(LOST.to_owned()), attempt, None),
             Fact::Intent(intent) => (intent.step, StepState::Intended, intent.attempt, None),
             Fact::Window(_) | Fact::Detached(_) | Fact::Attached(_) => return,
         };

@@ -286,6 +286,9 @@ fn start(shared: &Arc<Shared>, grant: Grant, image: crate::image::Image) {
         // More was granted than asked for: given back.
         return aside(shared, grant, Then::Release);
     };
+    if grant.doubt.is_some() {
+        tracing::warn!(run = %grant.run, "the store may have lost what happened to this run: calls that it could have made are in doubt");
+    }
     let input = image.input.clone();
     let live = Live::new(shared.clone(), shared.member().incarnation, &grant, slot, image);
     shared.enter(&live);

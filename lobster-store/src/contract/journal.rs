@@ -302,7 +302,7 @@ pub struct Seen {
 pub struct RunRow {
     /// The owner, if any.
     pub owner: Option<Incarnation>,
-    /// Number of owners so far.
+    /// Grows with each owner.
     pub epoch: Epoch,
     /// Where it is.
     pub state: RunState,

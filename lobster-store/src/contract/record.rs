@@ -215,7 +215,7 @@ pub struct Intent {
     /// When it was sent, nanoseconds on that boot's clock.
     #[prost(uint64, tag = "8")]
     pub sent_ns: u64,
-    /// Number of the attempt, from 1.
+    /// Number of the attempt, from 1; attempts so far, if it is not followed by a call.
     #[prost(uint32, tag = "9")]
     pub attempt: u32,
     /// Incarnation of the holder.

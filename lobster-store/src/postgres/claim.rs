@@ -17,13 +17,13 @@ const _: () = assert!(limits::DEATHS_ALONE == 3);
 
 /// Versions of a task that are ready, and owners, are found by skips through their index: the cost is their number, not that of the runs.
 /// Rows are locked where they are found, in order, past those that somebody else has locked: two claims at once share the work. A row
-/// that has changed since the statement began is looked at again once it is locked. `here`: the server's timeline, if
-/// it is settled.
+/// that has changed since the statement began is looked at again once it is locked. `here`: the server's timeline, if it
+/// is settled.
 fn text(alone: bool, here: &str) -> String {
     let deaths = if alone { "r.deaths >= 3" } else { "r.deaths < 3" };
     // Without a bound on deaths where the index has none, so that it is the one that is looked at.
-    let marked = marked();
     let skip = if alone { "r.state = 0 AND r.deaths >= 3" } else { "r.state = 0" };
+    let marked = marked();
     format!(
         "
 WITH RECURSIVE how AS MATERIALIZED (SELECT set_config('synchronous_commit', $1, true)),

@@ -83,6 +83,7 @@ pub struct Postgres {
     lease: members::Line,
     newest: Arc<newest::Newest>,
     promoted: promoted::Promoted,
+    unsure: submit::Unsure,
     hints: Arc<wake::Hints>,
     times: times::Times,
     /// Statements of batches, as they are sent.
@@ -139,6 +140,7 @@ impl Postgres {
             lease,
             newest,
             promoted: promoted::Promoted::default(),
+            unsure: submit::Unsure::default(),
             hints,
             times: times::Times::default(),
             appends,

@@ -168,7 +168,8 @@ impl Options {
 
     /// Has a standby that is promoted everything that was acknowledged? Say so where it confirms every commit (`synchronous_standby_names`,
     /// and only such a standby is promoted). Otherwise what happened last to a run may be lost: whoever claims it on the new timeline for
-    /// the first time has each irreversible call in doubt that it could have made, and `in_doubt` of the step decides. Default `false`.
+    /// the first time has each irreversible call in doubt that it could have made, and `in_doubt` of the step decides. A restored backup
+    /// is trusted like a standby: the guide has the statement that says what it is. Default `false`.
     pub fn trust_promoted(mut self, trust: bool) -> Self {
         self.trust_promoted = trust;
         self

@@ -52,7 +52,7 @@ pub(super) const TIMELINE: &str =
 pub(super) const UNTOLD: &str = "0::int8, true";
 
 /// A run that was never claimed, and is due so long after a promotion was noted, was not claimed on the old primary either, whatever
-/// time it was there.
+/// time it was there. One that was foretold is not noted.
 const FAR: &str = "3600000";
 
 /// The timeline on which runs are claimed, in a common table `here` of one row; without a row nobody is given a run. `$6` is the system.
@@ -77,7 +77,8 @@ pub(super) fn marked() -> String {
     let trusted = "(SELECT count(*) FROM @timelines t WHERE t.system = here.system AND t.trusted AND t.number > r.timeline
         AND t.number <= here.number)";
     let lost = format!(
-        "r.timeline NOT IN (0, here.number) AND NOT here.trusts AND (r.epoch > 0 OR r.due < here.noted + {FAR}) AND {trusted} < {steps}"
+        "r.timeline NOT IN (0, here.number) AND NOT here.trusts AND (r.epoch > 0 OR here.noted = 0 OR r.due < here.noted + {FAR})
+        AND {trusted} < {steps}"
     );
     format!(
         "epoch = r.epoch + CASE WHEN {lost} THEN {EPOCH_LEAP} * {steps} ELSE 1 END, doubt = CASE WHEN {lost} THEN r.epoch ELSE r.doubt END,
@@ -88,8 +89,8 @@ pub(super) fn marked() -> String {
 /// Runs of which the server knows an older claim than their holder, fewer rows, or no end, and whether they were taken from whom it takes
 /// for their owner: not from whoever has locked them. Tokens do not fall: they get the holder's epoch. A cancel that was asked for is
 /// what becomes of them; it is carried out by whoever claims them. Those that lack nothing, and are executed by who says so, are of this
-/// timeline (`here`) from now on.
-fn vouch(here: &str) -> String {
+/// `timeline` from now on.
+fn vouch(timeline: &str) -> String {
     let lacks = format!(
         "r.id = ANY($1::uuid[]) AND r.state IN (0, 1, 2) AND (r.epoch < a.epoch OR (r.epoch = a.epoch AND (r.tail < a.tail OR a.ended)))
     AND NOT (r.state = 2 AND r.epoch = a.epoch AND starts_with(r.reason, '{FORKED}')) AND NOT (r.state = 0 AND r.epoch = a.epoch AND r.cancel)"
@@ -97,7 +98,7 @@ fn vouch(here: &str) -> String {
     format!(
         "
 WITH how AS MATERIALIZED (SELECT set_config('synchronous_commit', 'local', true)),
-here AS MATERIALIZED (SELECT {here} AS number),
+here AS MATERIALIZED (SELECT {timeline} AS number),
 asked AS MATERIALIZED (SELECT a.id, a.epoch, a.tail, a.ended, a.held
     FROM how, unnest($1::uuid[], $2::int8[], $3::int8[], $4::bool[], $6::uuid[]) AS a(id, epoch, tail, ended, held)),
 lacking AS MATERIALIZED (SELECT r.id FROM asked a JOIN @runs r ON r.id = a.id WHERE {lacks}),
@@ -169,7 +170,7 @@ impl Promoted {
 
 impl Postgres {
     /// The timeline of the server, as an expression.
-    pub(super) fn here(&self) -> &'static str {
+    pub(super) fn timeline(&self) -> &'static str {
         if self.newest.told().is_some() { timeline!() } else { "0::int8" }
     }
 
@@ -219,7 +220,7 @@ impl Postgres {
                 let args = args.with(vouched.iter().map(|of| of.ended).collect::<Vec<_>>()).with(reason.as_str());
                 args.with(vouched.iter().map(|of| of.held.map(|node| node.0)).collect::<Vec<_>>()).done()
             };
-            let rows = pool.query(Stage::Write, &self.text(&vouch(self.here())), args).await?;
+            let rows = pool.query(Stage::Write, &self.text(&vouch(self.timeline())), args).await?;
             let read = |row| Ok(Lacking { run: get_run(row, 0)?, taken: get(row, 1)? });
             lacking = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
         }

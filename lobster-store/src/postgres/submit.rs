@@ -11,27 +11,31 @@ use super::{
     sql::{Args, get, get_run},
     times::{SERVER_MS, Times},
 };
-use crate::contract::{Business, Failed, NewRun, Result, RunId, Submitted, Wall};
+use crate::contract::{Business, Failed, NewRun, Result, RunId, Submitted, Wall, limits};
 use sqlx::{
     AssertSqlSafe,
     postgres::{PgArguments, PgConnection, PgRow},
 };
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 use uuid::Uuid;
 
 /// Keys in their order, so that two submits wait for each other's keys in the same order. `first` is what has to be so: without a row of it
-/// nothing is asked. What is due by now is due by now on the server, whatever its clock has become. `here` is the server's timeline.
-fn insert(first: &str, here: &str) -> String {
+/// nothing is asked. What is due by now is due by now on the server, whatever its clock has become. `timeline` is the server's;
+/// a run that may have been created on an earlier one is of that one.
+fn insert(first: &str, timeline: &str) -> String {
     format!(
         "
 WITH how AS MATERIALIZED ({first}),
-place AS MATERIALIZED (SELECT {here} AS timeline),
-asked AS (SELECT a.* FROM how, unnest($3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[])
-    AS a(id, key, digest, task, version, due, crc, body)),
+place AS MATERIALIZED (SELECT {timeline} AS timeline),
+asked AS (SELECT a.* FROM how, unnest($3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[],
+    $14::int8[]) AS a(id, key, digest, task, version, due, crc, body, timeline)),
 made AS (INSERT INTO @runs (id, key, digest, task, version, state, owner, epoch, tail, mark, wake, wake_seen, cancel, attempts, deaths,
         due, submitted, ended, reason, timeline)
     SELECT id, key, digest, task, version, 0, NULL, 0, 0, 0, 0, 0, false, 0, 0,
-        CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, '', (SELECT timeline FROM place)
+        CASE WHEN due <= $13 THEN LEAST(due, {SERVER_MS}) ELSE due END, {SERVER_MS}, NULL, '', COALESCE(timeline, (SELECT timeline FROM place))
     FROM asked ORDER BY key, id ON CONFLICT DO NOTHING RETURNING id),
 inputs AS (INSERT INTO @inputs (run, crc, body) SELECT DISTINCT ON (a.id) a.id, a.crc, a.body FROM asked a JOIN made USING (id)),
 tags AS (INSERT INTO @tags (run, tag) SELECT DISTINCT t.run, t.tag FROM unnest($11::uuid[], $12::text[]) AS t(run, tag) JOIN made ON made.id = t.run)
@@ -74,8 +78,17 @@ impl Postgres {
             }
             let asked: Vec<&NewRun> = open.iter().map(|at| &runs[*at]).collect();
             let before = self.clock.wall();
-            let args = || insert_args([self.synced, LOCK], &self.times, before, &asked);
-            let rows = self.write(&insert(ALONE, self.here()), args).await?;
+            let timelines = self.unsure.of(&asked);
+            let args = || insert_args([self.synced, LOCK], &self.times, before, &asked, &timelines);
+            let now = self.newest.told().map(|(_, number)| number);
+            let rows = match self.write(&insert(ALONE, self.timeline()), args).await {
+                Err(failed @ Failed::Unknown(_)) => {
+                    self.unsure.note(&asked, now);
+                    return Err(failed);
+                }
+                rows => rows?,
+            };
+            self.unsure.forget(&asked);
             self.told(before, rows.first(), 1)?;
             let mut made = rows.iter().map(|row| get_run(row, 0)).collect::<Result<HashSet<_>>>()?;
             let known = match made.len() == asked.len() {
@@ -113,8 +126,8 @@ impl Postgres {
         for _ in 0..TRIES {
             let settings = [self.installation.as_str(), word.as_str()];
             let before = self.clock.wall();
-            let args = insert_args(settings, &self.times, before, &[&run]);
-            let made = self.ask(connection, &insert(WITHIN, self.here()), args).await?;
+            let args = insert_args(settings, &self.times, before, &[&run], &[None]);
+            let made = self.ask(connection, &insert(WITHIN, self.timeline()), args).await?;
             self.told(before, made.first(), 1)?;
             if !made.is_empty() {
                 return Ok(Submitted::Created);
@@ -154,7 +167,7 @@ fn flags<const N: usize>(rows: &[PgRow]) -> Result<[bool; N]> {
     Ok(flags)
 }
 
-fn insert_args(settings: [&str; 2], times: &Times, now: Wall, runs: &[&NewRun]) -> PgArguments {
+fn insert_args(settings: [&str; 2], times: &Times, now: Wall, runs: &[&NewRun], timelines: &[Option<i64>]) -> PgArguments {
     let tags: Vec<(Uuid, &str)> = runs.iter().flat_map(|run| run.tags.iter().map(|tag| (run.id.0, tag.as_str()))).collect();
     Args::default()
         .with(settings[0])
@@ -170,7 +183,45 @@ fn insert_args(settings: [&str; 2], times: &Times, now: Wall, runs: &[&NewRun]) 
         .with(tags.iter().map(|(run, _)| *run).collect::<Vec<_>>())
         .with(tags.iter().map(|(_, tag)| *tag).collect::<Vec<_>>())
         .with(times.there(now))
+        .with(timelines)
         .done()
+}
+
+/// Runs of which it is unknown whether they were created, and the timeline on which that was: when one is offered again after a promotion,
+/// somebody may have executed it who is gone, and whose server had it.
+#[derive(Debug, Default)]
+pub(super) struct Unsure(Mutex<BTreeMap<RunId, i64>>);
+
+/// More than are offered again at a time. The oldest are forgotten: ids grow.
+const UNSURE: usize = 2 * limits::SUBMIT_RUNS;
+
+impl Unsure {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RunId, i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, runs: &[&NewRun]) -> Vec<Option<i64>> {
+        let unsure = self.lock();
+        runs.iter().map(|run| unsure.get(&run.id).copied()).collect()
+    }
+
+    fn note(&self, runs: &[&NewRun], timeline: Option<i64>) {
+        let Some(timeline) = timeline else { return };
+        let mut unsure = self.lock();
+        for run in runs {
+            unsure.entry(run.id).or_insert(timeline);
+        }
+        while unsure.len() > UNSURE {
+            unsure.pop_first();
+        }
+    }
+
+    fn forget(&self, runs: &[&NewRun]) {
+        let mut unsure = self.lock();
+        if !unsure.is_empty() {
+            runs.iter().for_each(|run| _ = unsure.remove(&run.id));
+        }
+    }
 }
 
 fn ids(runs: &[&NewRun]) -> Vec<Uuid> {

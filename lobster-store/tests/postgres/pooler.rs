@@ -6,8 +6,28 @@ use lobster_servers::{
     proxy::Proxy,
     shared::{self, behind},
 };
-use lobster_store::contract::{Batch, Evidence, NewNode, Revoked};
+use lobster_store::contract::{Batch, Beat, Boot, Evidence, Failed, NewNode, Renewed, Revoked};
 use std::time::Duration;
+
+#[test]
+fn a_pooler_that_is_gone_takes_no_lease_with_it_where_there_is_a_direct_way() {
+    let url = shared::postgres();
+    block_on(async {
+        let (worker, me) = (worker(&url), incarnation(1));
+        let pooler = PgBouncer::before(address(&url).port()).expect("PgBouncer can be started");
+        let encoded: String = worker.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let pooled = with(&behind(&pooler.url(""), &worker), &format!("lobster_direct={encoded}"));
+        let process = process(&pooled).await;
+        let grant = owner(&process.tiers, me, 1).await.remove(0);
+        append_one(&process.tiers, me, &grant, 1, true).await;
+        let beat = |seq| Beat { seq, at: Boot::default(), lapsed: false };
+        assert_eq!(process.tiers.members.renew(me, beat(1)).await.expect("it is taken"), Renewed::Good);
+        pooler.kill();
+        let failed = failed(process.tiers.journal.append(batch(me, true, vec![offer(&grant, 2)])).await);
+        assert!(matches!(failed, Failed::Unavailable(_) | Failed::Unknown(_)), "{failed}");
+        assert_eq!(process.tiers.members.renew(me, beat(2)).await.expect("it is taken"), Renewed::Good);
+    });
+}
 
 /// A node with two runs freezes within the transaction in which it appends to the first; a person has locked the second.
 fn frozen_behind_a_pooler(hidden: bool) {

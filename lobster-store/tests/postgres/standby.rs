@@ -279,7 +279,8 @@ fn a_promoted_standby_that_is_trusted_leaves_nothing_in_doubt() {
         // Said of the next server, before it is one: what the guide has for a planned switchover.
         let mut eye = Session::of(&url).await;
         let foretold = "INSERT INTO lobster.timelines (system, number, settled, noted, trusted)
-            SELECT system_identifier, timeline_id + 1, false, 0, true FROM pg_control_system(), pg_control_checkpoint()";
+            SELECT system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 + 1, false, 0, true
+            FROM pg_control_system()";
         eye.tell(foretold).await;
         server.kill();
         standby.promote();
@@ -296,13 +297,54 @@ fn a_promoted_standby_that_is_trusted_leaves_nothing_in_doubt() {
         assert_eq!(claim(&trusts.tiers, incarnation(3), 1).await[0].doubt, None);
         assert_eq!(claim(&process.tiers, you, 1).await[0].doubt, Some(0));
         // A word on one promotion is none on those before it.
-        eye.tell("UPDATE lobster.timelines SET trusted = true; UPDATE lobster.runs SET timeline = -1 WHERE state = 0").await;
+        eye.tell("UPDATE lobster.timelines SET trusted = true").await;
+        eye.tell("UPDATE lobster.runs SET timeline = -1, due = submitted WHERE state = 0").await;
         let late = claim(&process.tiers, you, 1).await.remove(0);
         assert_eq!(
             (late.doubt, late.epoch),
             (Some(0), 3 * limits::EPOCH_LEAP),
             "above what each of the three may have given out"
         );
+    });
+}
+
+#[test]
+fn a_run_that_is_offered_again_after_a_promotion_is_of_the_time_before_it() {
+    let Pair { server, url, standby, other } = Pair::start(false);
+    block_on(async {
+        let proxy = Proxy::start(address(&server));
+        let process = process(&proxy.url_through(&url)).await;
+        let submit = async |number| process.tiers.journal.submit(vec![new_run(number)]).await;
+        let mut eye = Session::of(&url).await;
+        let now = eye.ask("SELECT pg_current_wal_lsn()::text").await;
+        eye.until(&format!("SELECT bool_and(replay_lsn >= '{now}') FROM pg_stat_replication")).await;
+        standby.set("primary_conninfo", "");
+        eye.until("SELECT NOT EXISTS (SELECT 1 FROM pg_stat_replication)").await;
+        // Created, and for all that anybody can know executed there; the answer is lost, and so is the row.
+        proxy.cut_when_client_sends(b"key-7", true);
+        let lost = failed(submit(7).await);
+        assert!(matches!(lost, Failed::Unknown(_)), "{lost}");
+        eye.until(&format!("SELECT EXISTS (SELECT 1 FROM lobster.runs WHERE id = '{}')", run_id(7))).await;
+        server.kill();
+        standby.promote();
+        proxy.lead_to(address(&standby));
+        proxy.cut();
+
+        for number in [7, 8] {
+            let created = loop {
+                match submit(number).await {
+                    Err(Failed::Unavailable(_)) => {}
+                    answer => break answer.expect("the new primary answers"),
+                }
+            };
+            assert_eq!(created, [Submitted::Created]);
+        }
+        let on_standby = crate::kit::process(&other).await;
+        join(&on_standby.tiers, incarnation(2)).await;
+        let mut grants = claim_settled(&other, &on_standby, incarnation(2), 9).await;
+        grants.sort_unstable_by_key(|grant| grant.run);
+        let doubts: Vec<_> = grants.into_iter().map(|grant| (grant.run, grant.doubt)).collect();
+        assert_eq!(doubts, [(run_id(7), Some(0)), (run_id(8), None)]);
     });
 }
 
